@@ -1,0 +1,129 @@
+# The single door: everything a person or a CI machine does here is a target.
+# Needs only GNU make and Python >= 3.11; the rest is installed into .venv.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# Leave empty to take the first of these that is new enough and can make a venv.
+PYTHON ?=
+CANDIDATES := python3 python3.13 python3.12 python3.11
+# Extra arguments for pytest or the benchmarks: make test ARGS="-k lease -x"
+ARGS ?=
+# make lock UPGRADE=1 moves the pins; without it only what must change changes.
+UPGRADE ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+UV := $(PY) -m uv
+export UV_PYTHON_DOWNLOADS := never
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Pins make a cached install complete or impossible, so the cache is asked first
+# and the network only when something is missing.
+INSTALL_ARGS = --quiet --python $(PY) --build-constraints requirements/build.txt
+define install
+$(UV) pip install --offline $(INSTALL_ARGS) $(1) 2>/dev/null \
+	|| $(UV) pip install $(INSTALL_ARGS) $(1)
+endef
+
+READY := $(VENV)/.ready
+RUNTIME := $(VENV)/.runtime
+DEV := $(VENV)/.dev
+BENCH := $(VENV)/.bench
+
+.PHONY: help demo test test-slow check fmt bench lock clean
+
+help:
+	@echo 'Pumphouse: a message pump for Python.'
+	@echo
+	@echo 'Start here'
+	@echo '  make demo       run an app on the embedded queue: handle, retry, reject, summary'
+	@echo '  make test       the tests, in random order, on two cores'
+	@echo
+	@echo 'While you work'
+	@echo '  make check      ruff (lint and format) and mypy --strict'
+	@echo '  make fmt        format, and fix what ruff can fix'
+	@echo '  make test ARGS="-k lease -x"   a part of the tests'
+	@echo
+	@echo 'Now and then'
+	@echo '  make test-slow  kill tests and soak runs: minutes, one at a time'
+	@echo '  make bench      benchmarks against other libraries, as ratios'
+	@echo '  make lock       recompile requirements/*.txt (UPGRADE=1 for newer versions)'
+	@echo '  make clean      remove .venv, caches and build output'
+	@echo
+	@echo 'The first target you run makes .venv and installs the pinned packages; later'
+	@echo 'runs reuse it. Another interpreter: make clean && make test PYTHON=python3.12'
+
+demo: $(RUNTIME)
+	@$(PY) -m samples.demo $(ARGS)
+
+test: $(DEV)
+	$(PY) -m pytest -n auto --maxprocesses=2 $(ARGS)
+
+# One at a time: these tests kill processes and measure real time.
+test-slow: $(DEV)
+	$(PY) -m pytest -m 'slow and not broker' --timeout=900 $(ARGS)
+
+check: $(DEV)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+fmt: $(DEV)
+	$(PY) -m ruff check --fix-only .
+	$(PY) -m ruff format .
+
+bench: $(BENCH)
+	$(PY) -m benchmarks $(ARGS)
+
+# Runtime pins come from pyproject.toml alone; each further file builds on the one before.
+LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --no-emit-index-url \
+	--no-header --no-annotate $(if $(UPGRADE),--upgrade)
+lock: $(READY)
+	cp requirements/uv.txt $(VENV)/uv.txt
+	$(LOCK) requirements/uv.in -o requirements/uv.txt
+	@if cmp -s requirements/uv.txt $(VENV)/uv.txt; then touch $(READY); fi
+	$(LOCK) requirements/build.in -o requirements/build.txt
+	$(LOCK) pyproject.toml -o requirements/runtime.txt
+	$(LOCK) pyproject.toml --extra pydantic --extra reload --extra uvloop requirements/dev.in \
+		-c requirements/runtime.txt -c requirements/build.txt -o requirements/dev.txt
+	$(LOCK) requirements/dev.txt requirements/bench.in -c requirements/dev.txt \
+		-o requirements/bench.txt
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
+	find pump gateways handlers tests samples benchmarks -name __pycache__ -type d \
+		-prune -exec rm -rf {} +
+
+# --- installation: one stamp a layer, so that a second run does nothing ---
+
+$(READY): requirements/uv.txt
+	@set -e; chosen=; \
+	for candidate in $(or $(PYTHON),$(CANDIDATES)); do \
+		if "$$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
+			>/dev/null 2>&1; then chosen=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$chosen" ]; then \
+		echo 'error: no Python >= 3.11 with the venv module found (tried: $(or $(PYTHON),$(CANDIDATES))).' >&2; \
+		echo 'Install Python 3.11 or newer (on Debian and Ubuntu also python3-venv), or name one:' >&2; \
+		echo '  make $(or $(MAKECMDGOALS),test) PYTHON=/path/to/python3' >&2; \
+		exit 1; \
+	fi; \
+	echo "installing into $(VENV) with $$("$$chosen" --version)"; \
+	"$$chosen" -m venv --clear $(VENV); \
+	$(PY) -m pip install --quiet -r requirements/uv.txt
+	@touch $@
+
+$(RUNTIME): $(READY) requirements/runtime.txt requirements/build.txt pyproject.toml
+	@$(call install,-r requirements/runtime.txt)
+	@$(call install,--no-deps --editable .)
+	@touch $@
+
+$(DEV): $(RUNTIME) requirements/dev.txt
+	@$(call install,-r requirements/dev.txt)
+	@touch $@
+
+$(BENCH): $(DEV) requirements/bench.txt
+	@$(call install,-r requirements/bench.txt)
+	@touch $@

@@ -1,0 +1,1 @@
+"""The tests, named by path: `tests.<folder>.<module>`."""
