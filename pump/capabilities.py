@@ -1,0 +1,58 @@
+"""Capabilities: what a gateway can do natively. The contract suite and the pump read it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import attrs
+
+
+class OrderingMode(StrEnum):
+    """Which of the available messages comes first."""
+
+    FIFO = "fifo"
+    """The oldest first (the default)."""
+    LIFO = "lifo"
+    """The newest first, where the provider can (memory, local, S3)."""
+
+
+@attrs.frozen(kw_only=True)
+class Capabilities:
+    """What one gateway offers; every field is a fact its contract tests hold it to."""
+
+    gateway: str
+    """The scheme that names it, also `messaging.system` in telemetry."""
+    ordering_modes: frozenset[OrderingMode] = frozenset({OrderingMode.FIFO})
+    has_strict_order: bool = False
+    """`ordering_guarantee=True` holds across retries and expiry."""
+    has_groups: bool = False
+    """Messages with one `group` are delivered in order, groups in parallel."""
+    has_deduplication: bool = False
+    has_sessions: bool = False
+    has_native_redrive: bool = False
+    """Honours `max_receive_count` without the pump's help."""
+    has_uncounted_abandon: bool = False
+    """An abandoned delivery does not count as an attempt."""
+    has_peek: bool = False
+    has_purge: bool = False
+    has_lease_expiry: bool = True
+    """The broker itself makes an unsettled message available again."""
+    is_durable: bool = False
+    """An accepted send survives the death of every process involved."""
+    is_shared: bool = False
+    """Other processes can reach the same queues."""
+    max_delay_s: float | None = None
+    """The longest delay of a send or a deferral, None for no limit."""
+    max_lease_s: float | None = None
+    """How long one delivery can be kept by extending it, in total; None for no limit."""
+    max_body_bytes: int | None = None
+    receive_batch: int = 10
+    """The most one receive returns."""
+    settle_batch: int = 10
+    """The most one settle or extend call takes in one request to the broker."""
+    settle_linger_s: float = 0.0
+    """How long an ack may wait for company; worth it where a request is dear."""
+    max_settle_calls: int = 1
+    """How many settle requests at once still help."""
+    max_pollers: int = 1
+    """How many receives at once still help."""

@@ -1,0 +1,134 @@
+"""Time and chance: the only module that asks the machine for either.
+
+Everything that waits takes a `Clock`, so a test that holds a `VirtualClock` decides when
+30 seconds have passed.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Protocol, Self
+
+
+class Timer(Protocol):
+    """A scheduled callback; cancelling a fired one does nothing."""
+
+    def cancel(self) -> None:
+        """Make sure the callback will not run."""
+
+
+class Clock(abc.ABC):
+    """Where now, waiting and jitter come from."""
+
+    @abc.abstractmethod
+    def now_s(self) -> float:
+        """Monotonic seconds; only differences mean anything."""
+
+    @abc.abstractmethod
+    def time_s(self) -> float:
+        """Unix time in seconds."""
+
+    @abc.abstractmethod
+    def chance(self) -> float:
+        """A number in [0, 1), for jitter."""
+
+    @abc.abstractmethod
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        """Run `callback` on the running loop once `delay_s` have passed."""
+
+    async def sleep(self, delay_s: float) -> None:
+        """Return after `delay_s`; with zero, after every other ready task has had a turn."""
+        if delay_s <= 0:
+            await breathe()
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self.call_later(delay_s, partial(_resolve, done))
+        try:
+            await done
+        finally:
+            timer.cancel()
+
+    def timeout(self, delay_s: float | None) -> Deadline:
+        """`async with clock.timeout(5): …` raises TimeoutError when the body takes longer."""
+        return Deadline(self, delay_s)
+
+
+class Deadline:
+    """An `asyncio.timeout` on a given clock; None waits for ever."""
+
+    def __init__(self, clock: Clock, delay_s: float | None) -> None:
+        self._clock = clock
+        self._delay_s = delay_s
+        self._timer: Timer | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._cancelling = 0
+        self._is_expired = False
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.current_task()
+        if self._task is None:
+            raise RuntimeError("a timeout needs a running task")
+        self._cancelling = self._task.cancelling()
+        if self._delay_s is not None:
+            self._timer = self._clock.call_later(self._delay_s, self._expire)
+        return self
+
+    def _expire(self) -> None:
+        self._is_expired = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._is_expired or self._task is None:
+            return
+        # A cancellation that came from outside as well must win over our timeout.
+        ours_only = self._task.uncancel() <= self._cancelling
+        if ours_only and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise TimeoutError from error
+
+
+class SystemClock(Clock):
+    """The machine's clock and the running event loop's timers."""
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def time_s(self) -> float:
+        return time.time()
+
+    def chance(self) -> float:
+        return random.random()
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        return asyncio.get_running_loop().call_later(delay_s, callback)
+
+
+SYSTEM_CLOCK = SystemClock()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def breathe() -> None:
+    """Let every other ready task have a turn."""
+    await asyncio.sleep(0)
+
+
+def blocking_wait(seconds: float) -> None:
+    """Wait in a thread that has no loop."""
+    time.sleep(seconds)

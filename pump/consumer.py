@@ -1,0 +1,77 @@
+"""Consumer: one queue by hand, for those who want no pump. The pump uses the same parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from .message import Delivery
+from .outcome import ABANDON, ACK, Action, Defer, RejectionReason, Settlement
+from .ports import ConsumerPort
+from .rejection import RejectionRouter
+from .subscription import Subscription
+
+
+class Consumer:
+    """Receives and settles; every settlement is awaited and its refusal raised.
+
+    Leases are not renewed by themselves here: call `extend`. Open one with `App.consumer`.
+    """
+
+    def __init__(
+        self, port: ConsumerPort, subscription: Subscription, router: RejectionRouter
+    ) -> None:
+        self._port = port
+        self._subscription = subscription
+        self._router = router
+
+    @property
+    def subscription(self) -> Subscription:
+        """What this consumer consumes, and how."""
+        return self._subscription
+
+    async def receive(
+        self, max_count: int = 1, *, wait: timedelta | None = None
+    ) -> Sequence[Delivery]:
+        """Up to `max_count` deliveries as soon as there is one; none after `wait`."""
+        wait = self._subscription.wait if wait is None else wait
+        return await self._port.receive(max_count=max_count, wait_s=wait.total_seconds())
+
+    async def ack(self, delivery: Delivery) -> None:
+        """Remove the message for good. `InvalidReceipt` when it is no longer ours."""
+        await self._settle(delivery, ACK)
+
+    async def defer(self, delivery: Delivery, delay: timedelta = timedelta(0)) -> None:
+        """Have it delivered again after `delay`."""
+        await self._settle(delivery, Defer(delay.total_seconds()))
+
+    async def abandon(self, delivery: Delivery) -> None:
+        """Hand it back untried, available at once."""
+        await self._settle(delivery, ABANDON)
+
+    async def reject(
+        self,
+        delivery: Delivery,
+        reason: RejectionReason = RejectionReason.DELIVERY_ERROR,
+        detail: str = "",
+    ) -> None:
+        """Route a copy, with its reason, to the dead-letter or invalid queue, then remove the
+        original. What happens when the copy cannot be sent: `Subscription.on_routing_failure`.
+        """
+        routed = await self._router.route(delivery, reason, detail)
+        await self._settle(delivery, routed.action)
+
+    async def extend(self, delivery: Delivery, lease: timedelta | None = None) -> None:
+        """Keep the message for another `lease` from now. `InvalidReceipt` when it is not ours."""
+        lease = self._subscription.lease if lease is None else lease
+        for refusal in await self._port.extend([delivery], lease_s=lease.total_seconds()):
+            raise refusal.error
+
+    async def aclose(self) -> None:
+        """Let go; what was not settled becomes available again when its lease ends."""
+        await self._port.aclose()
+        await self._router.aclose()
+
+    async def _settle(self, delivery: Delivery, action: Action) -> None:
+        for refusal in await self._port.settle([Settlement(delivery, action)]):
+            raise refusal.error

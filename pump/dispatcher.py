@@ -1,0 +1,193 @@
+"""Dispatcher: runs all pumps of an app, restarts those that fail, and ends them together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+import attrs
+
+from .backoff import Backoff
+from .errors import ConfigurationError, ConnectionFailed, PumpError, Throttled
+from .events import PumpStateEvent
+from .loop import Pump, PumpStats
+from .observability import vocabulary
+from .observability.log import get_logger
+from .runtime import Runtime
+from .subscription import Subscription
+from .sweeper import Sweeper
+
+_log = get_logger("pump.dispatcher")
+_RESTART = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(minutes=1))
+_STEADY_S = 60.0
+"""A pump that ran this long before it failed starts its backoff anew."""
+
+
+@attrs.define(eq=False)
+class Performer:
+    """One subscription and the pump that currently serves it."""
+
+    subscription: Subscription
+    stats: PumpStats = attrs.field(factory=PumpStats)
+    pump: Pump | None = None
+    concurrency: int = 0
+    state: str = "starting"
+    failure: Exception | None = None
+
+
+class Dispatcher:
+    """Supervises one pump a subscription until drained."""
+
+    def __init__(self, runtime: Runtime, subscriptions: Sequence[Subscription]) -> None:
+        if not subscriptions:
+            raise ConfigurationError(
+                "App.subscriptions",
+                (),
+                "nothing to run; use app.subscribe(Subscription(…))",
+            )
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self.performers = [Performer(each, concurrency=each.concurrency) for each in subscriptions]
+        self._drain_asked = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_stopping_now = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no pump has anything in hand."""
+        return all(each.pump is None or each.pump.is_idle for each in self.performers)
+
+    def drain(self) -> None:
+        """Have every pump finish what it started, and stop."""
+        self._drain_asked.set()
+        for performer in self.performers:
+            if performer.pump is not None:
+                performer.pump.drain()
+
+    def stop_now(self) -> None:
+        """Cancel what runs and hand everything back."""
+        self._is_stopping_now = True
+        self.drain()
+        for task in self._tasks:
+            task.cancel()
+
+    def scale(self, subscription: str, concurrency: int) -> None:
+        """Run this many of a subscription's handlers at once."""
+        if concurrency < 1:
+            raise ConfigurationError("concurrency", concurrency, "use 1 or more")
+        performer = self._performer(subscription)
+        performer.concurrency = concurrency
+        if performer.pump is not None:
+            performer.pump.scale(concurrency)
+
+    async def run(self) -> None:
+        """Run until drained.
+
+        Raises the failures of pumps that cannot go on, once all others have been drained or
+        have stopped too. The failure of one does not stop the others.
+        """
+        for performer in self.performers:
+            await self._make_channels(performer)
+        sweeping = asyncio.create_task(
+            Sweeper(self._runtime.spill, self._runtime.gateway, self._clock).run(), name="sweeper"
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._tasks = [
+                    group.create_task(self._supervise(each), name=f"pump {each.subscription.name}")
+                    for each in self.performers
+                ]
+        finally:
+            sweeping.cancel()
+            await asyncio.wait([sweeping])
+        failures = [each.failure for each in self.performers if each.failure is not None]
+        if len(failures) == 1:
+            raise failures[0]
+        if failures:
+            raise ExceptionGroup("several pumps stopped", failures)
+
+    async def _make_channels(self, performer: Performer) -> None:
+        """A queue that is missing or wrong is said at once; a broker that is away is waited for."""
+        attempt = 0
+        while not self._drain_asked.is_set():
+            try:
+                await self._runtime.make_channels(performer.subscription)
+            except (ConnectionFailed, Throttled) as error:
+                attempt += 1
+                _log.warning(
+                    vocabulary.RECEIVE_FAILED,
+                    subscription=performer.subscription.name,
+                    error=str(error),
+                )
+                await self._pause(_RESTART.delay_s(attempt, self._clock.chance()))
+            else:
+                return
+
+    async def _supervise(self, performer: Performer) -> None:
+        failure_count = 0
+        while not self._drain_asked.is_set():
+            started_s = self._clock.now_s()
+            try:
+                await self._run_pump(performer)
+            except PumpError as error:
+                # A pump that stops by its own decision is not to be restarted.
+                self._note(performer, "stopped", error)
+                performer.failure = error
+                return
+            except Exception as error:  # broad: a supervisor restarts whatever broke
+                steady = self._clock.now_s() - started_s > _STEADY_S
+                failure_count = 1 if steady else failure_count + 1
+                self._note(performer, "failed", error)
+                performer.stats.restarts += 1
+                await self._pause(_RESTART.delay_s(failure_count, self._clock.chance()))
+        self._note(performer, "stopped", None)
+
+    async def _run_pump(self, performer: Performer) -> None:
+        subscription = performer.subscription
+        port = self._runtime.gateway.consumer(subscription)
+        router = self._runtime.router(subscription)
+        pump = self._runtime.pump(subscription, port, router, performer.stats)
+        try:
+            with self._in_charge(performer, pump):
+                await pump.run()
+        finally:
+            await router.aclose()
+            await port.aclose()
+
+    @contextmanager
+    def _in_charge(self, performer: Performer, pump: Pump) -> Iterator[None]:
+        performer.pump = pump
+        if self._drain_asked.is_set():
+            pump.drain()
+        if performer.concurrency != performer.subscription.concurrency:
+            pump.scale(performer.concurrency)
+        self._note(performer, "running", None)
+        try:
+            yield
+        finally:
+            performer.pump = None
+
+    async def _pause(self, delay_s: float) -> None:
+        try:
+            async with self._clock.timeout(delay_s):
+                await self._drain_asked.wait()
+        except TimeoutError:
+            return
+
+    def _performer(self, name: str) -> Performer:
+        for performer in self.performers:
+            if performer.subscription.name == name:
+                return performer
+        known = ", ".join(each.subscription.name for each in self.performers)
+        raise ConfigurationError("subscription", name, f"use one of {known}")
+
+    def _note(self, performer: Performer, state: str, error: Exception | None) -> None:
+        performer.state = state
+        name = performer.subscription.name
+        detail = "" if error is None else repr(error)
+        if error is not None:
+            _log.error(vocabulary.PUMP_FAILED, subscription=name, error=detail, exc_info=error)
+        if self._runtime.emit is not None:
+            self._runtime.emit(PumpStateEvent(subscription=name, state=state, detail=detail))

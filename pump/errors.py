@@ -1,0 +1,255 @@
+"""Everything Pumphouse raises, in few branches, chosen by what the caller does next.
+
+Fix it: `ConfigurationError`, `QueueNotFound`, `AccessDenied`, `UnsupportedOperation`,
+`HandlerNotFound`, `TooManyHandlers`. Wait: `ConnectionFailed`, `Throttled`. Let go:
+`InvalidReceipt`, `LeaseLost`, `SessionLockLost`. Reject: `MappingError`.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+
+class PumpError(Exception):
+    """The root of every error of ours."""
+
+
+@attrs.frozen
+class ConfigurationError(PumpError):
+    """A setting cannot work. Names the field, the value it had, and the remedy."""
+
+    field: str
+    value: object
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.field}={self.value!r}: {self.remedy}"
+
+
+class GatewayError(PumpError):
+    """A broker, or the way to it, said no."""
+
+
+@attrs.frozen
+class ConnectionFailed(GatewayError):
+    """The broker cannot be reached; the gateway recovers by itself when it can."""
+
+    target: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"cannot reach {self.target}: {self.detail}"
+
+
+@attrs.frozen
+class Throttled(GatewayError):
+    """The broker asks for patience."""
+
+    target: str
+    retry_after_s: float | None = None
+
+    def __str__(self) -> str:
+        wait = "" if self.retry_after_s is None else f"; it asks to wait {self.retry_after_s:g} s"
+        return f"{self.target} is throttling{wait}"
+
+
+@attrs.frozen
+class QueueNotFound(GatewayError):
+    """There is no such queue."""
+
+    queue: str
+
+    def __str__(self) -> str:
+        return (
+            f"queue {self.queue!r} does not exist; create it, or let the subscription do so "
+            f"with make_channels=MakeChannels.CREATE"
+        )
+
+
+@attrs.frozen
+class QueueMismatch(GatewayError):
+    """The queue exists with other settings than the ones asked for."""
+
+    queue: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"queue {self.queue!r} exists with other settings: {self.detail}"
+
+
+@attrs.frozen
+class AccessDenied(GatewayError):
+    """The broker refuses these credentials this operation."""
+
+    target: str
+    operation: str
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.target} was denied; grant that permission"
+
+
+@attrs.frozen
+class InvalidReceipt(GatewayError):
+    """The receipt is unknown, already settled, or its lease is over; nothing was changed."""
+
+    queue: str
+    receipt: str
+
+    def __str__(self) -> str:
+        return (
+            f"receipt {self.receipt!r} on queue {self.queue!r} is not valid: it was settled "
+            f"before, its lease ran out, or it never existed"
+        )
+
+
+@attrs.frozen
+class LeaseLost(GatewayError):
+    """The lease ran out while the message was being handled; it may run elsewhere now."""
+
+    queue: str
+    message_id: str
+
+    def __str__(self) -> str:
+        return (
+            f"the lease on message {self.message_id} of queue {self.queue!r} was lost; it will be "
+            f"delivered again. Lengthen Subscription.lease or keep renewal on"
+        )
+
+
+@attrs.frozen
+class SessionLocked(GatewayError):
+    """Another consumer holds the session."""
+
+    queue: str
+    session: str
+
+    def __str__(self) -> str:
+        return f"session {self.session!r} of queue {self.queue!r} is held by another consumer"
+
+
+@attrs.frozen
+class SessionLockLost(GatewayError):
+    """The session's lock ran out; another consumer may hold it now."""
+
+    queue: str
+    session: str
+
+    def __str__(self) -> str:
+        return f"the lock on session {self.session!r} of queue {self.queue!r} was lost"
+
+
+@attrs.frozen
+class MessageTooLarge(GatewayError):
+    """The broker does not carry bodies of this size."""
+
+    queue: str
+    size: int
+    max_size: int
+
+    def __str__(self) -> str:
+        return (
+            f"a message of {self.size} bytes is over the {self.max_size} that queue "
+            f"{self.queue!r} carries; send a reference to the data instead"
+        )
+
+
+@attrs.frozen
+class StorageFailed(GatewayError):
+    """The embedded queue's files cannot be read or written; nothing was acknowledged."""
+
+    path: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.detail}"
+
+
+@attrs.frozen
+class UnsupportedOperation(PumpError):
+    """The gateway cannot do this, and says why."""
+
+    gateway: str
+    operation: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"the {self.gateway} gateway does not support {self.operation}: {self.why}"
+
+
+@attrs.frozen
+class MappingError(PumpError):
+    """A message cannot become a request (or the reverse); it is rejected as unacceptable."""
+
+    message_type: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"message of type {self.message_type!r}: {self.detail}"
+
+
+@attrs.frozen
+class HandlerNotFound(PumpError):
+    """No handler is registered for a request that needs one."""
+
+    request_type: str
+
+    def __str__(self) -> str:
+        return (
+            f"no handler is registered for {self.request_type}; add one with "
+            f"app.register({self.request_type}, YourHandler)"
+        )
+
+
+@attrs.frozen
+class TooManyHandlers(PumpError):
+    """A command has more than one handler."""
+
+    request_type: str
+    handlers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.request_type} is a command and takes exactly one handler, but has "
+            f"{', '.join(self.handlers)}; make it an Event or remove the others"
+        )
+
+
+@attrs.frozen
+class HandlerTimeout(PumpError):
+    """A handler did not finish in the time it was given."""
+
+    handler: str
+    limit_s: float
+
+    def __str__(self) -> str:
+        return f"{self.handler} did not finish within {self.limit_s:g} s"
+
+
+@attrs.frozen
+class UnacceptableLimitReached(PumpError):
+    """Too many messages were unacceptable: the pump stopped rather than empty the queue."""
+
+    subscription: str
+    count: int
+    window_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"subscription {self.subscription!r} met {self.count} unacceptable messages within "
+            f"{self.window_s:g} s and stopped; look at its invalid-message queue, then start again"
+        )
+
+
+@attrs.frozen
+class SendFailed(PumpError):
+    """Some messages of a send were not accepted; each failure stands with its message's id."""
+
+    queue: str
+    failures: tuple[tuple[str, Exception], ...]
+
+    def __str__(self) -> str:
+        first_id, first = self.failures[0]
+        return (
+            f"{len(self.failures)} message(s) were not accepted by queue {self.queue!r}; "
+            f"the first, {first_id}: {first}"
+        )

@@ -1,0 +1,112 @@
+"""Keeper: one heartbeat for every lease in hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from ..backoff import RECONNECT
+from ..clock import Clock
+from ..errors import GatewayError
+from ..message import Delivery
+from ..observability import vocabulary
+from ..observability.log import get_logger
+from ..ports import ConsumerPort
+from .leases import LeaseBook
+
+_log = get_logger("pump.loop")
+
+
+class LeaseKeeper:
+    """Extends leases from receipt until settlement, in batches, and reports those lost.
+
+    A lease is lost when the broker says so, or when its end passes without a confirmed
+    extension: from then on nobody can prove that the message is still ours.
+    """
+
+    def __init__(
+        self,
+        book: LeaseBook,
+        port: ConsumerPort,
+        *,
+        lease_s: float,
+        batch: int,
+        clock: Clock,
+        on_lost: Callable[[Delivery], None],
+    ) -> None:
+        self._book = book
+        self._port = port
+        self._lease_s = lease_s
+        self._batch = batch
+        self._clock = clock
+        self._on_lost = on_lost
+        self._first_arrived = asyncio.Event()
+        self._failure_count = 0
+
+    def watch(self, deliveries: Iterable[Delivery]) -> None:
+        """Keep the leases of received messages."""
+        self._book.watch(deliveries)
+        self._first_arrived.set()
+
+    def forget(self, delivery: Delivery) -> bool:
+        """Stop keeping a settled message's lease; False when it was lost before."""
+        return self._book.forget(delivery)
+
+    def holds(self, delivery: Delivery) -> bool:
+        """Whether the lease is still ours, as far as we know."""
+        return delivery in self._book
+
+    async def run(self) -> None:
+        """Keep leases until cancelled."""
+        while True:
+            wake_at_s = self._book.wake_at_s(self._clock.now_s())
+            if wake_at_s is None:
+                self._first_arrived.clear()
+                await self._first_arrived.wait()
+                continue
+            # After a failure the most urgent lease is overdue, and the backoff sets the pace.
+            pause_s = max(wake_at_s - self._clock.now_s(), self._pause_after_failure_s())
+            await self._clock.sleep(pause_s)
+            await self._extend_due()
+            self._report_expired()
+
+    async def _extend_due(self) -> None:
+        due = self._book.due(self._clock.now_s())
+        for start in range(0, len(due), self._batch):
+            held = [
+                delivery for delivery in due[start : start + self._batch] if self.holds(delivery)
+            ]
+            if held:
+                await self._extend(held)
+
+    async def _extend(self, deliveries: Sequence[Delivery]) -> None:
+        asked_at_s = self._clock.now_s()
+        try:
+            # A reply that never comes must not keep the other leases waiting.
+            async with self._clock.timeout(self._lease_s / 4):
+                refusals = await self._port.extend(deliveries, lease_s=self._lease_s)
+        except (GatewayError, TimeoutError) as error:
+            self._failure_count += 1
+            _log.warning(vocabulary.LEASE_EXTENSION_FAILED, error=repr(error))
+            return
+        self._failure_count = 0
+        refused = {refusal.delivery: refusal for refusal in refusals}
+        for delivery in deliveries:
+            if delivery not in refused:
+                self._book.extended(delivery, asked_at_s)
+            elif refused[delivery].is_final:
+                self._lose(delivery)
+
+    def _report_expired(self) -> None:
+        for delivery in self._book.expired(self._clock.now_s()):
+            self._lose(delivery)
+
+    def _lose(self, delivery: Delivery) -> None:
+        if self._book.forget(delivery):
+            self._on_lost(delivery)
+
+    def _pause_after_failure_s(self) -> float:
+        if self._failure_count == 0:
+            return 0.0
+        backoff_s = RECONNECT.delay_s(self._failure_count, self._clock.chance())
+        return min(backoff_s, self._lease_s / 8)

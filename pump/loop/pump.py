@@ -1,0 +1,271 @@
+"""Pump: receives from one queue, has messages handled, and settles each exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from ..capabilities import Capabilities
+from ..clock import Clock
+from ..errors import UnacceptableLimitReached
+from ..events import Event
+from ..message import Delivery
+from ..observability import vocabulary
+from ..observability.log import get_logger
+from ..outcome import ABANDON, Ack, Defer, Reject, RejectionReason, Settlement
+from ..ports import ConsumerPort
+from ..rejection import RejectionRouter
+from ..subscription import Subscription
+from .dispatch import Dispatch
+from .ending import Ending
+from .keeper import LeaseKeeper
+from .lanes import Lanes
+from .leases import LeaseBook
+from .limit import UnacceptableCount
+from .receiver import Receiver
+from .reporter import Reporter
+from .settler import Settler
+from .stats import PumpStats
+from .workers import Workers
+
+_log = get_logger("pump.loop")
+_HAND_BACK_S = 5.0
+"""How long a cancelled pump takes, at most, to hand back what it holds."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class PumpParts:
+    """What a pump works with. Whoever made the port and the router closes them."""
+
+    subscription: Subscription
+    capabilities: Capabilities
+    port: ConsumerPort
+    dispatch: Dispatch
+    router: RejectionRouter
+    clock: Clock
+    emit: Callable[[Event], None] | None = None
+    """Told of every event; None when nobody listens, and then none is made."""
+
+
+class Pump:
+    """One subscription's pump. `run` it once; `drain` ends it without changing an outcome."""
+
+    def __init__(self, parts: PumpParts, stats: PumpStats | None = None) -> None:
+        self.stats = stats or PumpStats()
+        self._subscription = parts.subscription
+        self._clock = parts.clock
+        self._dispatch = parts.dispatch
+        self._router = parts.router
+        self._max_delay_s = parts.capabilities.max_delay_s
+        self._reporter = Reporter(parts.subscription, self.stats, parts.emit)
+        self._lanes = Lanes(single_lane=parts.subscription.ordering_guarantee)
+        self._workers = Workers(self._lanes, self._work, concurrency=parts.subscription.concurrency)
+        self._book = _lease_book(parts)
+        self._keeper = self._build_keeper(parts)
+        self._settler = self._build_settler(parts)
+        self._receiver = Receiver(
+            parts.port,
+            parts.subscription,
+            parts.capabilities,
+            clock=parts.clock,
+            waiting_count=lambda: self._lanes.waiting_count,
+            on_received=self._accept,
+        )
+        self._unacceptable = UnacceptableCount(parts.subscription.unacceptable_limit)
+        self._drain_asked = asyncio.Event()
+        self._failure: UnacceptableLimitReached | None = None
+
+    @property
+    def subscription(self) -> Subscription:
+        """What this pump consumes."""
+        return self._subscription
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is waiting, running or being settled."""
+        return not (
+            self._lanes.waiting_count
+            or self._workers.running_count
+            or self._settler.unsettled_count
+        )
+
+    def drain(self) -> None:
+        """Ask the pump to stop: nothing more is received, what runs may finish."""
+        self._drain_asked.set()
+
+    def scale(self, concurrency: int) -> None:
+        """Run this many handlers at once from now on; prefetch keeps its size."""
+        prefetch = self._subscription.in_hand - self._subscription.concurrency
+        self._receiver.resize(concurrency + prefetch)
+        self._workers.resize(concurrency)
+        _log.info(
+            vocabulary.PUMP_SCALED, subscription=self._subscription.name, concurrency=concurrency
+        )
+
+    async def run(self) -> None:
+        """Pump until drained.
+
+        Raises `UnacceptableLimitReached` when it stopped by itself. Cancelled, or broken by a
+        defect, it hands back everything in its hands before the error goes on.
+        """
+        self._reporter.started()
+        async with asyncio.TaskGroup() as keepers:
+            background = [
+                keepers.create_task(self._keeper.run(), name="lease keeper"),
+                keepers.create_task(self._settler.run(), name="settler"),
+            ]
+            try:
+                await self._pump_until_drained()
+            except BaseException:
+                await self._hand_back_everything()
+                raise
+            finally:
+                for task in background:
+                    task.cancel()
+        self._reporter.drained()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _pump_until_drained(self) -> None:
+        """Stop receiving → release what was not started → finish what was, leases still
+        renewed → flush (law 5).
+        """
+        async with asyncio.TaskGroup() as group:
+            self._workers.start(group)
+            receiving = group.create_task(self._receiver.run(), name="receiver")
+            await self._drain_asked.wait()
+            _log.info(vocabulary.DRAIN_STARTED, subscription=self._subscription.name)
+            receiving.cancel()
+            await asyncio.wait([receiving])
+            self._release(self._lanes.clear())
+            await self._let_handlers_finish()
+            self._workers.stop()
+        await self._settler.flush()
+
+    def _accept(self, deliveries: Sequence[Delivery]) -> None:
+        self.stats.last_receive_at_s = self._clock.now_s()
+        if not deliveries:
+            return
+        self.stats.received += len(deliveries)
+        self._keeper.watch(deliveries)
+        for delivery in deliveries:
+            self._lanes.add(delivery)
+        self._workers.wake()
+
+    async def _work(self, delivery: Delivery) -> None:
+        try:
+            ending = await self._handle(delivery)
+        except asyncio.CancelledError:
+            if not self._workers.is_recalled(delivery):
+                raise
+            ending = None
+        if ending is None or self._workers.is_recalled(delivery):
+            # Told to stop: whatever it says now is not to be relied on. It was tried, and counts.
+            ending = Ending(delivery, Defer(), Defer())
+        self._release(self._lanes.finish(delivery, is_gone=isinstance(ending.action, Ack)))
+        if self._lanes.ready_count:
+            self._workers.wake()
+        elif not self._lanes.waiting_count:
+            self._receiver.look_again()
+        self._settler.submit(ending)
+
+    async def _handle(self, delivery: Delivery) -> Ending:
+        started_s = self._clock.now_s()
+        outcome, error = await self._dispatch(delivery)
+        run_s = self._clock.now_s() - started_s
+        match outcome:
+            case Reject(reason=reason, detail=detail):
+                routed = await self._router.route(delivery, reason, detail)
+                if reason is RejectionReason.UNACCEPTABLE:
+                    self._count_unacceptable()
+                return Ending(delivery, routed.action, outcome, run_s, routed.destination, error)
+            case Defer(delay_s=delay_s) if self._max_delay_s is not None:
+                outcome = Defer(min(delay_s, self._max_delay_s))
+        return Ending(delivery, outcome, outcome, run_s, None, error)
+
+    def _count_unacceptable(self) -> None:
+        limit = self._subscription.unacceptable_limit
+        if limit is not None and self._unacceptable.is_reached(self._clock.now_s()):
+            self._failure = UnacceptableLimitReached(
+                self._subscription.name, limit.count, limit.window.total_seconds()
+            )
+            self.drain()
+
+    def _lose(self, delivery: Delivery) -> None:
+        """A lease is gone: whoever has the message must let go (law 3)."""
+        if self._workers.recall(delivery):
+            return
+        successors = self._lanes.drop(delivery)
+        if successors is not None:
+            # The settler finds the lease gone and reports it; the broker is told nothing.
+            self._release([delivery, *successors])
+
+    def _release(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            self._settler.submit(Ending(delivery, ABANDON, ABANDON))
+
+    def _note_settled(self, settlements: Sequence[Settlement]) -> None:
+        for settlement in settlements:
+            self._keeper.forget(settlement.delivery)
+        self._receiver.give_back(len(settlements))
+        self._reporter.settled([each for each in settlements if isinstance(each, Ending)])
+
+    def _note_lost(self, settlement: Settlement) -> None:
+        self._keeper.forget(settlement.delivery)
+        self._receiver.give_back(1)
+        self._reporter.lost(settlement.delivery)
+
+    async def _let_handlers_finish(self) -> None:
+        try:
+            async with self._clock.timeout(self._subscription.drain_timeout.total_seconds()):
+                await self._workers.wait_until_done()
+        except TimeoutError:
+            self._reporter.drain_expired(self._workers.recall_all())
+            await self._workers.wait_until_done()
+
+    async def _hand_back_everything(self) -> None:
+        self._release(self._lanes.clear())
+        for delivery in self._book.held():
+            if not self._settler.has(delivery):
+                self._settler.submit(Ending(delivery, Defer(), Defer()))
+        try:
+            async with self._clock.timeout(_HAND_BACK_S):
+                await self._settler.flush()
+        except TimeoutError:
+            return  # The broker does not answer; the leases run out by themselves.
+
+    def _build_keeper(self, parts: PumpParts) -> LeaseKeeper:
+        return LeaseKeeper(
+            self._book,
+            parts.port,
+            lease_s=parts.subscription.lease.total_seconds(),
+            batch=parts.capabilities.settle_batch,
+            clock=parts.clock,
+            on_lost=self._lose,
+        )
+
+    def _build_settler(self, parts: PumpParts) -> Settler:
+        return Settler(
+            parts.port,
+            batch=parts.capabilities.settle_batch,
+            linger_s=parts.capabilities.settle_linger_s,
+            max_calls=parts.capabilities.max_settle_calls,
+            timeout_s=parts.subscription.lease.total_seconds(),
+            clock=parts.clock,
+            holds=self._book.__contains__,
+            on_settled=self._note_settled,
+            on_lost=self._note_lost,
+        )
+
+
+def _lease_book(parts: PumpParts) -> LeaseBook:
+    limits = [parts.capabilities.max_lease_s]
+    if parts.subscription.max_lease is not None:
+        limits.append(parts.subscription.max_lease.total_seconds())
+    return LeaseBook(
+        lease_s=parts.subscription.lease.total_seconds(),
+        renew=parts.subscription.renew,
+        max_lease_s=min((limit for limit in limits if limit is not None), default=None),
+    )

@@ -1,0 +1,28 @@
+"""Mapping: requests become messages, and messages requests, by content type.
+
+`Mapper` is the door. `codecs` holds a codec for each content type, `converter` picks the
+library that builds an object, `fidelity` says for which classes that is msgspec, `careful`
+does the others, `names` spells types on the wire, `faults` says what was wrong with a body.
+"""
+
+from __future__ import annotations
+
+from ..content_type import MSGPACK, OCTETS, TEXT
+from ..message import JSON
+from .codecs import Codec, JsonCodec, MsgpackCodec, OctetsCodec, TextCodec
+from .mapper import Mapper
+from .names import type_name_of
+
+__all__ = [
+    "JSON",
+    "MSGPACK",
+    "OCTETS",
+    "TEXT",
+    "Codec",
+    "JsonCodec",
+    "Mapper",
+    "MsgpackCodec",
+    "OctetsCodec",
+    "TextCodec",
+    "type_name_of",
+]

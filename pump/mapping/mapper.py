@@ -1,0 +1,249 @@
+"""Mapper: the way from a request to a message and back."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from typing import Any, Literal, NoReturn, get_origin
+
+import attrs
+
+from ..clock import SYSTEM_CLOCK, Clock
+from ..cloudevents import from_event, is_event, to_binary, to_structured
+from ..content_type import MSGPACK, OCTETS, TEXT, parse_content_type
+from ..errors import ConfigurationError, MappingError
+from ..ids import new_id
+from ..message import JSON, Message
+from ..signals import Signal
+from ..subscription import Subscription, TypeResolver
+from .codecs import Codec, default_codecs
+from .converter import JsonFormat, reader_for, unreadable_parts
+from .faults import describe
+from .names import known_types, type_name_of, written_names
+
+_MAX_SHOWN = 10
+_MAX_NAME = 100
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Mapper:
+    """Turns requests into messages and messages into requests; changes nothing after it is made.
+
+    Every method raises `MappingError` for a message or request it cannot map, and nothing else
+    but a `Signal` that a resolver, a codec or a request's own validation raised on purpose.
+    """
+
+    types: tuple[type, ...] = attrs.field(default=(), converter=tuple)
+    """The requests that a type header may name, each under `type_name_of`."""
+    names: Mapping[str, type] = attrs.field(factory=dict, converter=dict)
+    """Further names on the wire. The first one of a class is written, the others only read."""
+    codecs: Mapping[str, Codec] = attrs.field(factory=dict, converter=dict)
+    """Codecs by content type, in front of ours: JSON, MessagePack, plain text and octets."""
+    content_type: str = JSON
+    """What requests are written as, except `str` (plain text) and `bytes` (octets)."""
+    cloudevents: Literal["structured", "binary"] | None = None
+    """Write messages as CloudEvents. They are read in either mode whatever stands here."""
+    source: str | None = None
+    """The `source` of the CloudEvents that are written."""
+    clock: Clock = SYSTEM_CLOCK
+    """Where a message's time of creation comes from."""
+    _known: dict[str, type] = attrs.field(init=False, repr=False)
+    _written: dict[type, str] = attrs.field(init=False, repr=False)
+    _own_names: dict[type, str] = attrs.field(init=False, repr=False, factory=dict)
+    _codecs: dict[str, Codec] = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.cloudevents not in (None, "structured", "binary"):
+            raise ConfigurationError(
+                "Mapper.cloudevents", self.cloudevents, "use 'structured', 'binary' or None"
+            )
+        if self.cloudevents is not None and not self.source:
+            raise ConfigurationError(
+                "Mapper.source", self.source, "CloudEvents need a source, such as '/orders'"
+            )
+        own = {content_type.lower(): codec for content_type, codec in self.codecs.items()}
+        object.__setattr__(self, "_known", known_types(self.types, self.names))
+        object.__setattr__(self, "_written", written_names(self.names))
+        object.__setattr__(self, "_codecs", default_codecs() | own)
+        try:
+            self._codec(self.content_type)
+        except MappingError as error:
+            raise ConfigurationError(
+                "Mapper.content_type", self.content_type, error.detail
+            ) from error
+
+    def encode(
+        self,
+        request: Any,
+        *,
+        id: str | None = None,
+        type: str | None = None,
+        content_type: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+        created_at_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Message:
+        """Return a message that carries `request`; the keywords are the message's fields.
+
+        A `bytes` request is the body as it stands, and `content_type` then only labels it.
+        """
+        kind = request.__class__
+        if type is None:
+            type = self._name(kind)
+        if content_type is None:
+            content_type = _OWN_CONTENT_TYPES.get(kind, self.content_type)
+        message = Message(
+            body=request if kind is bytes else self._write(request, type, content_type),
+            id=new_id() if id is None else id,
+            type=type,
+            content_type=content_type,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
+            group=group,
+            deduplication_id=deduplication_id,
+            created_at_s=self.clock.time_s() if created_at_s is None else created_at_s,
+            headers={} if headers is None else dict(headers),
+        )
+        if self.cloudevents is None:
+            return message
+        write = to_structured if self.cloudevents == "structured" else to_binary
+        return write(message, source=self.source)
+
+    def normalise(self, message: Message) -> Message:
+        """Return what a CloudEvent carries as a message of ours; any other message as it is."""
+        return from_event(message) if is_event(message) else message
+
+    def resolve(self, message: Message, subscription: Subscription) -> builtins.type:
+        """Return the type of the request a message carries.
+
+        The subscription's resolver is asked first. Where it knows none, the type header names
+        one of `types` or `names`, or the subscription's request. Without a type header, and for
+        a subscription to a built-in type (`dict`, `bytes`), it is the subscription's request.
+        """
+        if message.headers or message.content_type != JSON:
+            message = self.normalise(message)
+        if subscription.resolver is not None:
+            found = _ask(subscription.resolver, message)
+            if found is not None:
+                return found
+        request, name = subscription.request, message.type
+        if request is not None:
+            own = self._own_names.get(request)
+            if own is None:
+                own = self._own_names[request] = type_name_of(request)
+            if not name or not own:
+                return request
+            if name == own and name not in self._known:
+                return request
+        known = self._known.get(name)
+        if known is None:
+            self._refuse_type(name, request)
+        return known
+
+    def decode(self, message: Message, request_type: Any) -> Any:
+        """Return the request of that type which `message` carries.
+
+        `bytes` gives the body as it stands, whatever its content type.
+        """
+        if message.headers or message.content_type != JSON:
+            message = self.normalise(message)
+        if request_type is bytes:
+            return message.body
+        codec = self._codecs.get(message.content_type) or self._codec(
+            message.content_type, message.type
+        )
+        try:
+            return codec.decode(message.body, request_type)
+        except (Signal, MappingError):
+            raise
+        except Exception as error:  # broad: a request's own code and any codec may raise anything
+            raise MappingError(message.type, describe(error, message.body)) from error
+
+    def read(self, message: Message, subscription: Subscription) -> Any:
+        """Return the request a message carries: `normalise`, `resolve` and `decode` in one."""
+        message = self.normalise(message)
+        return self.decode(message, self.resolve(message, subscription))
+
+    def check(self, request_type: Any) -> None:
+        """Raise ConfigurationError unless messages can be read as this type.
+
+        For the start of a program: a class that nothing can read would otherwise show as one
+        rejected message after the other.
+        """
+        try:
+            strangers = unreadable_parts(request_type)
+            reader_for(request_type, JsonFormat())
+        except (TypeError, NameError, NotImplementedError) as error:
+            raise ConfigurationError("request", request_type, str(error)) from error
+        if strangers:
+            raise ConfigurationError(
+                "request",
+                request_type,
+                f"{', '.join(strangers)} cannot be read; use an attrs class, a dataclass, "
+                f"a msgspec struct or a pydantic model",
+            )
+
+    def _name(self, kind: builtins.type) -> str:
+        name = self._written.get(kind)
+        if name is None:
+            name = self._written[kind] = type_name_of(kind)
+        return name
+
+    def _write(self, request: Any, name: str, content_type: str) -> bytes:
+        codec = self._codecs.get(content_type) or self._codec(content_type, name)
+        try:
+            return codec.encode(request)
+        except (Signal, MappingError):
+            raise
+        except Exception as error:  # broad: the same holds for writing
+            what = f"{builtins.type(request).__qualname__} cannot be written as {content_type}"
+            # These two speak of types and names, others might quote the request.
+            why = error if isinstance(error, TypeError | NameError) else builtins.type(error)
+            raise MappingError(name, f"{what}: {getattr(why, '__name__', why)}") from error
+
+    def _codec(self, content_type: str, name: str = "") -> Codec:
+        parsed = parse_content_type(content_type)
+        found = self._codecs.get(parsed.media)
+        if found is None and parsed.is_json:
+            found = self._codecs[JSON]
+        if found is None and parsed.media.endswith("+msgpack"):
+            found = self._codecs[MSGPACK]
+        if found is None:
+            known = ", ".join(self._codecs)
+            shown = content_type[:_MAX_NAME]
+            raise MappingError(name, f"no codec for content type {shown!r}; known: {known}")
+        if not parsed.is_utf_8:
+            shown = parsed.charset[:_MAX_NAME]
+            raise MappingError(name, f"charset {shown!r} is not read; send UTF-8")
+        return found
+
+    def _refuse_type(self, name: str, request: builtins.type | None) -> NoReturn:
+        known = dict.fromkeys([*([type_name_of(request)] if request else []), *self._known])
+        shown = ", ".join([*known][:_MAX_SHOWN]) + (", …" if len(known) > _MAX_SHOWN else "")
+        if not name:
+            raise MappingError(name, "it has no type and its subscription no request type")
+        raise MappingError(
+            name,
+            f"unknown type, known: {shown or 'none'}; register a handler for it, or give a class "
+            f"that name with __message_type__ or Mapper(names=…)",
+        )
+
+
+_OWN_CONTENT_TYPES: dict[type, str] = {bytes: OCTETS, str: TEXT}
+
+
+def _ask(resolver: TypeResolver, message: Message) -> type | None:
+    try:
+        found: Any = resolver(message)
+    except (Signal, MappingError):
+        raise
+    except Exception as error:  # broad: a resolver is the user's code
+        words = f"the resolver failed: {describe(error, message.body).removeprefix('$: ')}"
+        raise MappingError(message.type, words) from error
+    if found is None or isinstance(found, type) or get_origin(found) is not None:
+        known: type | None = found
+        return known
+    raise MappingError(message.type, f"the resolver returned {type(found).__qualname__}, no class")

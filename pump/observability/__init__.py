@@ -1,0 +1,1 @@
+"""Observability: names, log and counters. Nothing here costs anything until someone looks."""

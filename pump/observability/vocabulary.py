@@ -1,0 +1,60 @@
+"""Vocabulary: every log event and metric name, spelled once.
+
+An event is `noun.past_participle`, never interpolated; what varies goes into its fields.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# One canonical line a delivery.
+MESSAGE_SETTLED: Final = "message.settled"
+
+MESSAGE_REJECTED: Final = "message.rejected"
+MESSAGE_DISCARDED: Final = "message.discarded"
+MESSAGE_SPILLED: Final = "message.spilled"
+MESSAGE_KEPT: Final = "message.kept"
+MESSAGE_LOST: Final = "message.lost"
+ROUTING_FAILED: Final = "routing.failed"
+SPILL_FAILED: Final = "spill.failed"
+SPILL_FLUSHED: Final = "spill.flushed"
+
+LEASE_LOST: Final = "lease.lost"
+LEASE_EXTENSION_FAILED: Final = "lease.extension_failed"
+SETTLE_FAILED: Final = "settle.failed"
+RECEIVE_FAILED: Final = "receive.failed"
+GATEWAY_RECOVERED: Final = "gateway.recovered"
+
+PUMP_STARTED: Final = "pump.started"
+PUMP_DRAINED: Final = "pump.drained"
+PUMP_STOPPED: Final = "pump.stopped"
+PUMP_FAILED: Final = "pump.failed"
+PUMP_RESTARTED: Final = "pump.restarted"
+PUMP_SCALED: Final = "pump.scaled"
+DRAIN_STARTED: Final = "drain.started"
+DRAIN_EXPIRED: Final = "drain.expired"
+ORDER_BEST_EFFORT: Final = "order.best_effort"
+DEAD_LETTER_MISSING: Final = "dead_letter.missing"
+OBSERVER_FAILED: Final = "observer.failed"
+
+# Counters.
+REJECTED: Final = "pump_messages_rejected"
+DISCARDED: Final = "pump_messages_discarded"
+SPILLED: Final = "pump_messages_spilled"
+ROUTING_FAILURES: Final = "pump_routing_failures"
+LEASES_LOST: Final = "pump_leases_lost"
+
+# What the middleware of `handlers` say.
+HANDLER_STARTED: Final = "handler.started"
+HANDLER_COMPLETED: Final = "handler.completed"
+HANDLER_SIGNALLED: Final = "handler.signalled"
+HANDLER_FAILED: Final = "handler.failed"
+HANDLER_CANCELLED: Final = "handler.cancelled"
+HANDLER_RETRIED: Final = "handler.retried"
+FALLBACK_USED: Final = "fallback.used"
+DUPLICATE_SKIPPED: Final = "duplicate.skipped"
+DUPLICATE_DEFERRED: Final = "duplicate.deferred"
+CLAIM_LOST: Final = "claim.lost"
+CLAIM_EXTENSION_FAILED: Final = "claim.extension_failed"
+CLAIM_RELEASE_FAILED: Final = "claim.release_failed"
+COMPLETION_UNRECORDED: Final = "completion.unrecorded"

@@ -1,0 +1,108 @@
+"""Posting: requests on their way out, to the queue their type is routed to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import attrs
+
+from .clock import Clock
+from .context import current_context
+from .errors import ConfigurationError
+from .mapping import Mapper
+from .message import Message
+from .ports import Gateway, ProducerPort
+
+_NO_DELAY = timedelta(0)
+
+
+@attrs.frozen(kw_only=True)
+class PostOptions:
+    """What may be said about a request that is sent to a queue."""
+
+    queue: str | None = None
+    """Where to, when not to the queue its type is routed to."""
+    delay: timedelta = _NO_DELAY
+    """Deliver it no earlier than this from now."""
+    group: str | None = None
+    """Ordering key: one group's messages are handled in order."""
+    deduplication_id: str | None = None
+    correlation_id: str | None = None
+    """By default that of the message being handled, or its id."""
+    reply_to: str | None = None
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        if self.delay < _NO_DELAY:
+            raise ConfigurationError("PostOptions.delay", self.delay, "use zero or more")
+
+
+class Poster:
+    """Encodes requests and sends them through one gateway, one producer a queue."""
+
+    def __init__(
+        self, gateway: Gateway, mapper: Mapper, *, routes: Mapping[type, str], clock: Clock
+    ) -> None:
+        self._gateway = gateway
+        self._mapper = mapper
+        self._routes = routes
+        self._clock = clock
+        self._producers: dict[str, ProducerPort] = {}
+
+    async def post(self, requests: Sequence[object], options: PostOptions) -> Sequence[str]:
+        """Send requests and return their message ids, in order."""
+        by_queue: dict[str, list[Message]] = {}
+        messages = []
+        for request in requests:
+            message = self._encode(request, options)
+            messages.append(message)
+            by_queue.setdefault(self._queue_of(request, options), []).append(message)
+        for queue, batch in by_queue.items():
+            await self.send(queue, batch, delay=options.delay)
+        return [message.id for message in messages]
+
+    async def send(
+        self, queue: str, messages: Sequence[Message], *, delay: timedelta = _NO_DELAY
+    ) -> Sequence[str]:
+        """Send ready-made messages."""
+        producer = self._producers.get(queue)
+        if producer is None:
+            producer = self._producers[queue] = self._gateway.producer(queue)
+        return await producer.send(messages, delay_s=delay.total_seconds())
+
+    async def aclose(self) -> None:
+        """Close every producer that was needed."""
+        while self._producers:
+            _, producer = self._producers.popitem()
+            await producer.aclose()
+
+    def _encode(self, request: object, options: PostOptions) -> Message:
+        if isinstance(request, Message):
+            return request
+        return self._mapper.encode(
+            request,
+            created_at_s=self._clock.time_s(),
+            group=options.group,
+            deduplication_id=options.deduplication_id,
+            correlation_id=options.correlation_id or _inherited_correlation_id(),
+            reply_to=options.reply_to,
+            headers=options.headers,
+        )
+
+    def _queue_of(self, request: object, options: PostOptions) -> str:
+        queue = options.queue or self._routes.get(type(request))
+        if queue is None:
+            name = type(request).__qualname__
+            raise ConfigurationError(
+                "post.queue",
+                None,
+                f"{name} has no route; use app.route({name}, queue), or name the queue",
+            )
+        return queue
+
+
+def _inherited_correlation_id() -> str | None:
+    context = current_context()
+    message = None if context is None else context.message
+    return None if message is None else message.correlation_id or message.id

@@ -1,0 +1,211 @@
+"""Rejection: where a rejected message goes, what travels with it, and what happens when the
+way there is blocked. One implementation for every gateway.
+
+Routing ladder: DELIVERY_ERROR → dead-letter queue. UNACCEPTABLE → invalid-message queue, else
+dead-letter queue. Neither configured → acknowledged, with a warning and a count.
+
+The routed copy is sent before the original is removed: dying in between leaves two, never
+none, and the copy's de-duplication id makes them one where the provider de-duplicates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import assert_never
+
+import attrs
+
+from . import headers
+from .backoff import Backoff
+from .clock import Clock
+from .errors import GatewayError, SendFailed, StorageFailed
+from .message import Delivery, Message
+from .observability import vocabulary
+from .observability.counters import Counters
+from .observability.log import get_logger
+from .outcome import ACK, Ack, Defer, RejectionReason
+from .ports import ProducerPort
+from .stores.spill import SpilledMessage, SpillStore
+from .strategy import DeadLetter
+from .subscription import OnRoutingFailure, Subscription
+
+_log = get_logger("pump.rejection")
+
+
+@attrs.frozen
+class Routed:
+    """Where a rejected message went, and what the broker should be told of the original."""
+
+    action: Ack | Defer
+    destination: str | None
+
+
+def destination_of(subscription: Subscription, reason: RejectionReason) -> str | None:
+    """The queue for messages rejected for this reason, None when there is none."""
+    match reason:
+        case RejectionReason.DELIVERY_ERROR:
+            return subscription.dead_letter_queue
+        case RejectionReason.UNACCEPTABLE:
+            return subscription.invalid_queue or subscription.dead_letter_queue
+        case _:
+            assert_never(reason)
+
+
+def enrich(
+    delivery: Delivery, reason: RejectionReason, detail: str, *, rejected_at_s: float
+) -> Message:
+    """The message that is routed: the original, untouched but for the added headers."""
+    message = delivery.message
+    timestamp = datetime.fromtimestamp(rejected_at_s, UTC).isoformat()
+    return attrs.evolve(
+        message,
+        deduplication_id=copy_id(delivery, reason),
+        headers={
+            **message.headers,
+            headers.ORIGINAL_TOPIC: delivery.queue,
+            headers.REJECTION_REASON: reason.value,
+            headers.REJECTION_DETAIL: detail,
+            headers.REJECTION_TIMESTAMP: timestamp,
+            headers.ORIGINAL_TYPE: message.type,
+            headers.ATTEMPTS: str(delivery.attempt),
+        },
+    )
+
+
+def copy_id(delivery: Delivery, reason: RejectionReason) -> str:
+    """The same for a rejection repeated after a crash, another one after a redrive."""
+    message = delivery.message
+    before = message.headers.get(headers.REJECTION_TIMESTAMP, "")
+    source = "\0".join((message.id, delivery.queue, reason.value, before))
+    return hashlib.sha256(source.encode()).hexdigest()
+
+
+class RejectionRouter:
+    """Routes the rejected messages of one subscription.
+
+    The producer is lazy: nothing is built, connected or looked up before the first rejection,
+    and a failure to build it is met again, not remembered, by the next one.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        *,
+        producer_of: Callable[[str], ProducerPort],
+        spill: SpillStore,
+        clock: Clock,
+        counters: Counters,
+        send_timeout_s: float = 30.0,
+    ) -> None:
+        self._subscription = subscription
+        self._producer_of = producer_of
+        self._spill = spill
+        self._clock = clock
+        self._counters = counters
+        self._send_timeout_s = send_timeout_s
+        self._producers: dict[str, ProducerPort] = {}
+
+    async def route(self, delivery: Delivery, reason: RejectionReason, detail: str) -> Routed:
+        """Send the enriched copy, and say what to do with the original.
+
+        Never raises for a broker's sake: a send that fails, or is not answered, is met by the
+        subscription's `on_routing_failure`.
+        """
+        destination = destination_of(self._subscription, reason)
+        if destination is None:
+            return self._discard(delivery, reason, detail)
+        copy = enrich(delivery, reason, detail, rejected_at_s=self._clock.time_s())
+        try:
+            async with self._clock.timeout(self._send_timeout_s):
+                await self._producer(destination).send([copy])
+        except (GatewayError, SendFailed, TimeoutError, OSError) as error:
+            return await self._meet_failure(delivery, copy, destination, reason, error)
+        self._note(vocabulary.MESSAGE_REJECTED, delivery, reason, destination)
+        self._counters.add(vocabulary.REJECTED, reason=reason.value, queue=delivery.queue)
+        return Routed(ACK, destination)
+
+    async def aclose(self) -> None:
+        """Close the producers that were needed."""
+        while self._producers:
+            _, producer = self._producers.popitem()
+            await producer.aclose()
+
+    def _producer(self, queue: str) -> ProducerPort:
+        if queue not in self._producers:
+            self._producers[queue] = self._producer_of(queue)
+        return self._producers[queue]
+
+    def _discard(self, delivery: Delivery, reason: RejectionReason, detail: str) -> Routed:
+        _log.warning(
+            vocabulary.MESSAGE_DISCARDED,
+            message_id=delivery.message.id,
+            queue=delivery.queue,
+            reason=reason.value,
+            remedy="give the subscription a dead_letter_queue",
+        )
+        self._counters.add(vocabulary.DISCARDED, reason=reason.value, queue=delivery.queue)
+        return Routed(ACK, None)
+
+    async def _meet_failure(
+        self,
+        delivery: Delivery,
+        copy: Message,
+        destination: str,
+        reason: RejectionReason,
+        error: Exception,
+    ) -> Routed:
+        _log.error(
+            vocabulary.ROUTING_FAILED,
+            message_id=copy.id,
+            queue=delivery.queue,
+            destination=destination,
+            reason=reason.value,
+            error=repr(error),
+            policy=self._subscription.on_routing_failure.value,
+        )
+        self._counters.add(vocabulary.ROUTING_FAILURES, queue=delivery.queue)
+        match self._subscription.on_routing_failure:
+            case OnRoutingFailure.SPILL:
+                return await self._spill_copy(delivery, copy, destination, reason)
+            case OnRoutingFailure.DELETE:
+                self._note(vocabulary.MESSAGE_LOST, delivery, reason, destination)
+                return Routed(ACK, None)
+            case OnRoutingFailure.KEEP:
+                return self._keep(delivery, reason, destination)
+            case policy:
+                assert_never(policy)
+
+    async def _spill_copy(
+        self, delivery: Delivery, copy: Message, destination: str, reason: RejectionReason
+    ) -> Routed:
+        spilled = SpilledMessage(
+            message=copy, destination=destination, spilled_at_s=self._clock.time_s()
+        )
+        try:
+            await self._spill.put(spilled)
+        except StorageFailed as error:
+            _log.error(vocabulary.SPILL_FAILED, message_id=copy.id, error=repr(error))
+            return self._keep(delivery, reason, destination)
+        self._note(vocabulary.MESSAGE_SPILLED, delivery, reason, destination)
+        self._counters.add(vocabulary.SPILLED, queue=delivery.queue)
+        return Routed(ACK, destination)
+
+    def _keep(self, delivery: Delivery, reason: RejectionReason, destination: str) -> Routed:
+        self._note(vocabulary.MESSAGE_KEPT, delivery, reason, destination)
+        strategy = self._subscription.failure
+        backoff = Backoff() if isinstance(strategy, DeadLetter) else strategy.backoff
+        return Routed(Defer(backoff.delay_s(delivery.attempt, self._clock.chance())), None)
+
+    def _note(
+        self, event: str, delivery: Delivery, reason: RejectionReason, destination: str
+    ) -> None:
+        _log.info(
+            event,
+            message_id=delivery.message.id,
+            queue=delivery.queue,
+            reason=reason.value,
+            destination=destination,
+            attempt=delivery.attempt,
+        )

@@ -1,0 +1,166 @@
+"""Runtime: an app's open parts, from gateway to thread pool, closed in reverse order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+
+import attrs
+
+from .clock import Clock
+from .consumer import Consumer
+from .errors import ConfigurationError, UnsupportedOperation
+from .events import Event
+from .loop import Pump, PumpStats
+from .loop.dispatch import Dispatch
+from .loop.pump import PumpParts
+from .mapping import Mapper
+from .observability.counters import Counters
+from .observing import Observers
+from .pipeline import HandlerFactory, Middleware
+from .ports import ConsumerPort, Gateway
+from .posting import Poster
+from .processor import CommandProcessor
+from .registry import Registry
+from .rejection import RejectionRouter
+from .stores.spill import SpillStore
+from .subscription import Subscription
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class RuntimeParts:
+    """What an app declared."""
+
+    gateway: Gateway
+    registry: Registry
+    mapper: Mapper
+    middleware: tuple[Middleware, ...]
+    factory: HandlerFactory
+    subscriptions: tuple[Subscription, ...]
+    routes: dict[type, str]
+    observers: Observers
+    spill: SpillStore
+    counters: Counters
+    clock: Clock
+
+
+class Runtime:
+    """Builds pumps and consumers from open parts. Made by `App`, which also closes it."""
+
+    def __init__(self, parts: RuntimeParts) -> None:
+        self._parts = parts
+        self._stack = AsyncExitStack()
+        # One thread for each handler that may run at once; blocking ones queue up beyond that.
+        thread_count = sum(each.concurrency for each in parts.subscriptions) or 1
+        self._threads = ThreadPoolExecutor(thread_count, thread_name_prefix="pump-handler")
+        self.poster = Poster(parts.gateway, parts.mapper, routes=parts.routes, clock=parts.clock)
+        self.processor = CommandProcessor(
+            parts.registry,
+            threads=self._threads,
+            factory=parts.factory,
+            middleware=parts.middleware,
+            clock=parts.clock,
+            poster=self.poster,
+        )
+
+    @property
+    def gateway(self) -> Gateway:
+        """The open gateway."""
+        return self._parts.gateway
+
+    @property
+    def clock(self) -> Clock:
+        """The app's clock."""
+        return self._parts.clock
+
+    @property
+    def spill(self) -> SpillStore:
+        """Where rejected messages wait for queues that cannot be reached."""
+        return self._parts.spill
+
+    @property
+    def emit(self) -> Callable[[Event], None] | None:
+        """Tells the observers; None when there are none."""
+        return self._parts.observers.tell if self._parts.observers else None
+
+    async def open(self) -> None:
+        """Open the gateway; on failure nothing stays open."""
+        await self._parts.gateway.open()
+        self._stack.push_async_callback(self._parts.gateway.aclose)
+        self._stack.push_async_callback(self.poster.aclose)
+        # Threads that are left behind must not keep the process; they are told to finish.
+        self._stack.callback(self._threads.shutdown, wait=False, cancel_futures=True)
+
+    async def aclose(self) -> None:
+        """Close everything, last opened first."""
+        await self._stack.aclose()
+
+    async def make_channels(self, subscription: Subscription) -> None:
+        """Create or check the subscription's queues, as it says."""
+        check_support(subscription, self._parts.gateway)
+        admin = self._parts.gateway.admin()
+        for spec in subscription.queue_specs():
+            await admin.ensure(spec, subscription.make_channels)
+
+    def router(self, subscription: Subscription) -> RejectionRouter:
+        """A router for the subscription's rejected messages."""
+        return RejectionRouter(
+            subscription,
+            producer_of=self._parts.gateway.producer,
+            spill=self._parts.spill,
+            clock=self._parts.clock,
+            counters=self._parts.counters,
+        )
+
+    def consumer(self, subscription: Subscription) -> Consumer:
+        """A consumer by hand."""
+        return Consumer(
+            self._parts.gateway.consumer(subscription), subscription, self.router(subscription)
+        )
+
+    def pump(
+        self,
+        subscription: Subscription,
+        port: ConsumerPort,
+        router: RejectionRouter,
+        stats: PumpStats,
+    ) -> Pump:
+        """A pump over a port and a router that the caller closes."""
+        parts = self._parts
+        return Pump(
+            PumpParts(
+                subscription=subscription,
+                capabilities=parts.gateway.capabilities,
+                port=port,
+                dispatch=Dispatch(subscription, parts.mapper, self.processor, parts.clock),
+                router=router,
+                clock=parts.clock,
+                emit=self.emit,
+            ),
+            stats,
+        )
+
+
+def check_support(subscription: Subscription, gateway: Gateway) -> None:
+    """Raise unless the gateway can do what the subscription asks for."""
+    capabilities = gateway.capabilities
+    if subscription.ordering not in capabilities.ordering_modes:
+        raise UnsupportedOperation(
+            capabilities.gateway,
+            f"ordering={subscription.ordering.value!r}",
+            f"subscription {subscription.name!r} asks for an order the provider does not keep",
+        )
+    if subscription.ordering_guarantee and not capabilities.has_strict_order:
+        raise ConfigurationError(
+            "Subscription.ordering_guarantee",
+            True,
+            f"the {capabilities.gateway} gateway cannot keep strict order for queue "
+            f"{subscription.queue!r}; use one that can, or drop the guarantee",
+        )
+    if subscription.max_receive_count is not None and not capabilities.has_native_redrive:
+        raise UnsupportedOperation(
+            capabilities.gateway,
+            "max_receive_count",
+            "the provider moves no messages by itself; use failure=hybrid(max_retries)",
+        )

@@ -1,0 +1,45 @@
+"""Signals of the operating system: the first one drains, the second one stops now."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .dispatcher import Dispatcher
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+async def run_until_signalled(dispatcher: Dispatcher) -> None:
+    """Run the dispatcher; signals that come meanwhile end it as they should."""
+    with _ending(dispatcher):
+        await dispatcher.run()
+
+
+@contextmanager
+def _ending(dispatcher: Dispatcher) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    count = 0
+
+    def end() -> None:
+        nonlocal count
+        count += 1
+        if count == 1:
+            dispatcher.drain()
+        else:
+            dispatcher.stop_now()
+
+    installed = []
+    for each in _SIGNALS:
+        try:
+            loop.add_signal_handler(each, end)
+        except (ValueError, NotImplementedError, RuntimeError):
+            continue  # Not the main thread, or no such signal here: whoever runs us ends us.
+        installed.append(each)
+    try:
+        yield
+    finally:
+        for each in installed:
+            loop.remove_signal_handler(each)

@@ -1,0 +1,113 @@
+"""The table of a SQLite inbox: each operation one statement, atomic in its own transaction."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import aiosqlite
+import attrs
+
+from .inbox import AlreadyDone, Busy, Claim, Claimed
+from .opening import translated
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS pump_inbox (
+    key TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    is_done INTEGER NOT NULL,
+    expires_at_s REAL NOT NULL
+) WITHOUT ROWID
+"""
+_INDEX = "CREATE INDEX IF NOT EXISTS pump_inbox_expiry ON pump_inbox (expires_at_s)"
+_CLAIM = """
+INSERT INTO pump_inbox (key, owner, is_done, expires_at_s) VALUES (?, ?, 0, ?)
+ON CONFLICT (key) DO UPDATE SET
+    owner = excluded.owner, is_done = 0, expires_at_s = excluded.expires_at_s
+WHERE pump_inbox.expires_at_s <= ?
+"""
+_LOOK = "SELECT owner, is_done, expires_at_s FROM pump_inbox WHERE key = ?"
+_EXTEND = "UPDATE pump_inbox SET expires_at_s = ? WHERE key = ? AND owner = ? AND is_done = 0"
+_COMPLETE = """
+INSERT INTO pump_inbox (key, owner, is_done, expires_at_s) VALUES (?, ?, 1, ?)
+ON CONFLICT (key) DO UPDATE SET
+    owner = excluded.owner, is_done = 1, expires_at_s = excluded.expires_at_s
+"""
+_RELEASE = "DELETE FROM pump_inbox WHERE key = ? AND owner = ? AND is_done = 0"
+_PRUNE = """
+DELETE FROM pump_inbox WHERE key IN (
+    SELECT key FROM pump_inbox WHERE expires_at_s <= ? ORDER BY expires_at_s LIMIT ?)
+"""
+
+
+class Row(NamedTuple):
+    """What the table knows of a key."""
+
+    owner: str
+    is_done: bool
+    expires_at_s: float
+
+
+@attrs.frozen
+class InboxTable:
+    """The statements, run on whichever connection is given. Raises `StorageFailed`."""
+
+    path: str
+
+    async def create(self, connection: aiosqlite.Connection) -> None:
+        """Make the table if this is its first use."""
+        await self.run(connection, _SCHEMA)
+        await self.run(connection, _INDEX)
+
+    async def claim(
+        self,
+        connection: aiosqlite.Connection,
+        key: str,
+        owner: str,
+        *,
+        now_s: float,
+        until_s: float,
+    ) -> Claim:
+        """Take the key if it is free or has expired."""
+        while True:
+            taken = await self.run(connection, _CLAIM, key, owner, until_s, now_s)
+            if taken.rowcount == 1:
+                return Claimed()
+            row = await self.look(connection, key)
+            # Without a row, its owner in another process has just released it: try again.
+            if row is not None:
+                return AlreadyDone() if row.is_done else Busy(row.expires_at_s)
+
+    async def extend(
+        self, connection: aiosqlite.Connection, key: str, owner: str, *, until_s: float
+    ) -> bool:
+        """Move the end of a claim that is still the owner's."""
+        return (await self.run(connection, _EXTEND, until_s, key, owner)).rowcount == 1
+
+    async def complete(
+        self, connection: aiosqlite.Connection, key: str, owner: str, *, until_s: float
+    ) -> None:
+        """Mark the key as done, whatever it was."""
+        await self.run(connection, _COMPLETE, key, owner, until_s)
+
+    async def release(self, connection: aiosqlite.Connection, key: str, owner: str) -> None:
+        """Remove a claim of the owner's, never a mark."""
+        await self.run(connection, _RELEASE, key, owner)
+
+    async def prune(
+        self, connection: aiosqlite.Connection, *, now_s: float, max_count: int
+    ) -> None:
+        """Remove expired rows, so many at most that nobody waits long."""
+        await self.run(connection, _PRUNE, now_s, max_count)
+
+    async def look(self, connection: aiosqlite.Connection, key: str) -> Row | None:
+        """What is known of the key, expired or not."""
+        with translated(self.path):
+            row = await (await connection.execute(_LOOK, (key,))).fetchone()
+        return None if row is None else Row(row[0], bool(row[1]), row[2])
+
+    async def run(
+        self, connection: aiosqlite.Connection, statement: str, *values: object
+    ) -> aiosqlite.Cursor:
+        """Execute one statement."""
+        with translated(self.path):
+            return await connection.execute(statement, values)

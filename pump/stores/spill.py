@@ -1,0 +1,162 @@
+"""Spill: where a rejected message waits when its queue cannot be reached (T1)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import attrs
+
+from ..errors import StorageFailed
+from ..ids import new_id
+from ..message import Message
+from .packing import pack, unpack
+
+_T = TypeVar("_T")
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS spilled (
+    id TEXT PRIMARY KEY,
+    destination TEXT NOT NULL,
+    spilled_at_s REAL NOT NULL,
+    claimed_until_s REAL NOT NULL DEFAULT 0,
+    message BLOB NOT NULL
+)
+"""
+
+
+@attrs.frozen(kw_only=True)
+class SpilledMessage:
+    """An enriched copy on its way to a queue that could not be reached."""
+
+    message: Message
+    destination: str
+    spilled_at_s: float
+    id: str = attrs.field(factory=new_id)
+
+
+class SpillStore(Protocol):
+    """Keeps spilled messages durably. Every method may raise `StorageFailed`."""
+
+    async def put(self, spilled: SpilledMessage) -> None:
+        """Return once the message is durable."""
+
+    async def claim(self, *, now_s: float, lease_s: float, most: int) -> Sequence[SpilledMessage]:
+        """The oldest ones that nobody else is sending, now ours until the lease ends."""
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        """Forget messages that were sent."""
+
+    async def all(self) -> Sequence[SpilledMessage]:
+        """Everything that waits, oldest first."""
+
+
+class MemorySpill:
+    """A spill that lasts as long as its process; for tests."""
+
+    def __init__(self) -> None:
+        self._spilled: dict[str, SpilledMessage] = {}
+
+    async def put(self, spilled: SpilledMessage) -> None:
+        self._spilled[spilled.id] = spilled
+
+    async def claim(self, *, now_s: float, lease_s: float, most: int) -> Sequence[SpilledMessage]:
+        return list(self._spilled.values())[:most]
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        for id_ in ids:
+            self._spilled.pop(id_, None)
+
+    async def all(self) -> Sequence[SpilledMessage]:
+        return list(self._spilled.values())
+
+
+class SqliteSpill:
+    """A spill in one SQLite file, shared by the processes of a machine.
+
+    The file is made by the first spill; reading a spill that never happened makes none. Each
+    operation opens and closes its own connection: spilling is rare, and a held connection
+    would be one more thing to lose.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = Path(path)
+
+    @property
+    def path(self) -> Path:
+        """The file that holds what was spilled."""
+        return self._path
+
+    async def put(self, spilled: SpilledMessage) -> None:
+        row = (spilled.id, spilled.destination, spilled.spilled_at_s, pack(spilled.message))
+
+        def insert(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT OR IGNORE INTO spilled (id, destination, spilled_at_s, message)"
+                " VALUES (?, ?, ?, ?)",
+                row,
+            )
+
+        await self._write(insert)
+
+    async def claim(self, *, now_s: float, lease_s: float, most: int) -> Sequence[SpilledMessage]:
+        if not self._path.exists():
+            return ()
+
+        def update(connection: sqlite3.Connection) -> list[SpilledMessage]:
+            rows = connection.execute(
+                "UPDATE spilled SET claimed_until_s = ? WHERE id IN ("
+                " SELECT id FROM spilled WHERE claimed_until_s <= ?"
+                " ORDER BY spilled_at_s, id LIMIT ?)"
+                " RETURNING id, destination, spilled_at_s, message",
+                (now_s + lease_s, now_s, most),
+            ).fetchall()
+            return sorted((_from_row(row) for row in rows), key=lambda each: each.spilled_at_s)
+
+        return await self._write(update)
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        def delete(connection: sqlite3.Connection) -> None:
+            connection.executemany("DELETE FROM spilled WHERE id = ?", [(id_,) for id_ in ids])
+
+        await self._write(delete)
+
+    async def all(self) -> Sequence[SpilledMessage]:
+        if not self._path.exists():
+            return ()
+
+        def select(connection: sqlite3.Connection) -> list[SpilledMessage]:
+            rows = connection.execute(
+                "SELECT id, destination, spilled_at_s, message FROM spilled"
+                " ORDER BY spilled_at_s, id"
+            ).fetchall()
+            return [_from_row(row) for row in rows]
+
+        return await self._write(select)
+
+    async def _write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        # A write under way cannot be called back: when the caller is cancelled, it still ends.
+        return await asyncio.shield(asyncio.to_thread(self._transact, work))
+
+    def _transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self._path, timeout=10)) as connection, connection:
+                # FULL, because the original is deleted on the strength of this commit.
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.execute(_SCHEMA)
+                return work(connection)
+        except (sqlite3.Error, OSError) as error:
+            raise StorageFailed(
+                str(self._path), f"the spill store cannot be used: {error}; free or repair it"
+            ) from error
+
+
+def _from_row(row: tuple[str, str, float, bytes]) -> SpilledMessage:
+    id_, destination, spilled_at_s, packed = row
+    return SpilledMessage(
+        id=id_, destination=destination, spilled_at_s=spilled_at_s, message=unpack(packed)
+    )

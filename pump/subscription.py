@@ -1,0 +1,254 @@
+"""Subscriptions: which queue, which requests, and every policy of consuming them.
+
+Frozen and validated at construction: a `Subscription` that exists can be run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import attrs
+
+from .capabilities import OrderingMode
+from .errors import ConfigurationError
+from .message import Message
+from .strategy import DeadLetter, FailureStrategy, Hybrid
+
+TypeResolver = Callable[[Message], type | None]
+"""Finds the request type of a message; None for one it does not know."""
+
+
+class MakeChannels(StrEnum):
+    """What opening a subscription does about its queues."""
+
+    CREATE = "create"
+    """Make those that are missing (the default)."""
+    VALIDATE = "validate"
+    """Fail unless they exist and fit."""
+    ASSUME = "assume"
+    """Ask nothing; the first operation finds out."""
+
+
+class OnRoutingFailure(StrEnum):
+    """What to do when a rejected message cannot be sent to its dead-letter or invalid queue."""
+
+    SPILL = "spill"
+    """Write it to the durable local spill store, then remove the original (the default)."""
+    DELETE = "delete"
+    """Log the loss and remove the original."""
+    KEEP = "keep"
+    """Leave the original to be delivered again after a backoff."""
+
+
+@attrs.frozen(kw_only=True)
+class UnacceptableLimit:
+    """Stop the pump at `count` unacceptable messages within `window`.
+
+    A deployment that no longer understands its queue would otherwise empty it into the bin.
+    """
+
+    count: int
+    window: timedelta = timedelta(minutes=1)
+
+    def __attrs_post_init__(self) -> None:
+        _at_least("UnacceptableLimit.count", self.count, 1)
+        _positive("UnacceptableLimit.window", self.window)
+
+
+@attrs.frozen(kw_only=True)
+class QueueSpec:
+    """What a queue must be like; `options` is the gateway's own vocabulary."""
+
+    name: str
+    ordering: OrderingMode = OrderingMode.FIFO
+    ordering_guarantee: bool = False
+    max_receive_count: int | None = None
+    dead_letter_queue: str | None = None
+    lease: timedelta | None = None
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def _choose(choices: type[_Choice], field: str, value: str) -> _Choice:
+    try:
+        return choices(value)
+    except ValueError:
+        names = ", ".join(choice.value for choice in choices)
+        raise ConfigurationError(f"Subscription.{field}", value, f"use one of: {names}") from None
+
+
+def _ordering(value: str) -> OrderingMode:
+    return _choose(OrderingMode, "ordering", value)
+
+
+def _on_routing_failure(value: str) -> OnRoutingFailure:
+    return _choose(OnRoutingFailure, "on_routing_failure", value)
+
+
+def _make_channels(value: str) -> MakeChannels:
+    return _choose(MakeChannels, "make_channels", value)
+
+
+@attrs.frozen(kw_only=True)
+class Subscription:
+    """One queue, the requests it carries, and how to consume it."""
+
+    queue: str
+    """The queue (or topic) to receive from."""
+    request: type | None = None
+    """The request every message of this queue is, unless its type header names another one."""
+    resolver: TypeResolver | None = None
+    """Finds the request type from a message, for queues that carry several."""
+    name: str = ""
+    """Names it in logs, metrics and on the command line; the queue's name by default."""
+    dead_letter_queue: str | None = None
+    """Where messages go that could not be handled (reason DELIVERY_ERROR)."""
+    invalid_queue: str | None = None
+    """Where unacceptable messages go; without it, to the dead-letter queue."""
+    failure: FailureStrategy = Hybrid()
+    """What a handler's error leads to: `retry()`, `dead_letter()` or `hybrid()`."""
+    ordering: OrderingMode = attrs.field(default=OrderingMode.FIFO, converter=_ordering)
+    """FIFO, or LIFO where the provider can."""
+    ordering_guarantee: bool = False
+    """Strict order, also across retries: one message in flight per group (or per queue)."""
+    concurrency: int = 10
+    """How many handlers run at once."""
+    prefetch: int | None = None
+    """How many more messages may wait in hand; by default as many as run at once."""
+    lease: timedelta = timedelta(seconds=30)
+    """How long a message is hidden from others at receipt (SQS: visibility timeout)."""
+    renew: bool = True
+    """Extend leases while handlers run."""
+    max_lease: timedelta | None = None
+    """Stop extending after this long; None for as long as the provider allows."""
+    wait: timedelta = timedelta(seconds=20)
+    """How long one receive waits for a message (long polling)."""
+    max_receive_count: int | None = None
+    """Let the broker itself dead-letter after this many deliveries (native redrive)."""
+    unacceptable_limit: UnacceptableLimit | None = None
+    """When to stop because too many messages are unacceptable."""
+    on_routing_failure: OnRoutingFailure = attrs.field(
+        default=OnRoutingFailure.SPILL,
+        converter=_on_routing_failure,
+    )
+    """What to do when a rejected message cannot be routed."""
+    make_channels: MakeChannels = attrs.field(default=MakeChannels.CREATE, converter=_make_channels)
+    """Create, validate or assume the queues."""
+    drain_timeout: timedelta = timedelta(seconds=30)
+    """How long a stopping pump lets running handlers finish."""
+    options: Mapping[str, Any] = attrs.field(factory=dict, converter=dict)
+    """Settings of the queue that only its gateway knows."""
+
+    def __attrs_post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.queue)
+        self._adopt_the_strategys_queue()
+        self._check_names()
+        self._check_numbers()
+        self._check_order()
+
+    @property
+    def in_hand(self) -> int:
+        """The most messages received and not yet settled."""
+        return self.concurrency + (self.concurrency if self.prefetch is None else self.prefetch)
+
+    def queue_specs(self) -> tuple[QueueSpec, ...]:
+        """The queues this subscription needs: its targets first, then its own."""
+        targets = dict.fromkeys(q for q in (self.dead_letter_queue, self.invalid_queue) if q)
+        return (
+            *(QueueSpec(name=target) for target in targets),
+            QueueSpec(
+                name=self.queue,
+                ordering=self.ordering,
+                ordering_guarantee=self.ordering_guarantee,
+                max_receive_count=self.max_receive_count,
+                dead_letter_queue=self.dead_letter_queue if self.max_receive_count else None,
+                lease=self.lease,
+                options=self.options,
+            ),
+        )
+
+    def _adopt_the_strategys_queue(self) -> None:
+        named = self.failure.queue if isinstance(self.failure, DeadLetter | Hybrid) else None
+        if named is None:
+            return
+        if self.dead_letter_queue not in (None, named):
+            raise ConfigurationError(
+                "Subscription.dead_letter_queue",
+                self.dead_letter_queue,
+                f"the failure strategy names {named!r}; name the queue once",
+            )
+        object.__setattr__(self, "dead_letter_queue", named)
+
+    def _check_names(self) -> None:
+        for field in ("queue", "dead_letter_queue", "invalid_queue"):
+            value = getattr(self, field)
+            optional = field != "queue"
+            if optional and value is None:
+                continue
+            if not isinstance(value, str) or not value.strip():
+                raise ConfigurationError(f"Subscription.{field}", value, "name a queue")
+        for field in ("dead_letter_queue", "invalid_queue"):
+            if getattr(self, field) == self.queue:
+                raise ConfigurationError(
+                    f"Subscription.{field}",
+                    self.queue,
+                    "a rejected message would come straight back; name another queue",
+                )
+        if self.request is None and self.resolver is None:
+            raise ConfigurationError(
+                "Subscription.request", None, "give a request type, or a resolver"
+            )
+        if self.request is not None and not isinstance(self.request, type):
+            raise ConfigurationError("Subscription.request", self.request, "give a class")
+        if isinstance(self.failure, DeadLetter) and self.dead_letter_queue is None:
+            raise ConfigurationError(
+                "Subscription.dead_letter_queue", None, "dead_letter() needs a queue to move to"
+            )
+        if self.max_receive_count is not None and self.dead_letter_queue is None:
+            raise ConfigurationError(
+                "Subscription.dead_letter_queue",
+                None,
+                "max_receive_count needs a dead_letter_queue to move to",
+            )
+
+    def _check_numbers(self) -> None:
+        _at_least("Subscription.concurrency", self.concurrency, 1)
+        if self.prefetch is not None:
+            _at_least("Subscription.prefetch", self.prefetch, 0)
+        if self.max_receive_count is not None:
+            _at_least("Subscription.max_receive_count", self.max_receive_count, 1)
+        _positive("Subscription.lease", self.lease)
+        _positive("Subscription.wait", self.wait)
+        _positive("Subscription.drain_timeout", self.drain_timeout)
+        if self.max_lease is not None and self.max_lease < self.lease:
+            raise ConfigurationError(
+                "Subscription.max_lease", self.max_lease, f"use at least the lease ({self.lease})"
+            )
+        if not isinstance(self.failure, FailureStrategy):
+            raise ConfigurationError(
+                "Subscription.failure", self.failure, "use retry(), dead_letter() or hybrid()"
+            )
+
+    def _check_order(self) -> None:
+        if self.ordering_guarantee and self.ordering is OrderingMode.LIFO:
+            raise ConfigurationError(
+                "Subscription.ordering_guarantee",
+                True,
+                "newest-first has no order to guarantee; use FIFO, or drop the guarantee",
+            )
+
+
+def _at_least(field: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigurationError(field, value, f"use a whole number of {least} or more")
+
+
+def _positive(field: str, value: object) -> None:
+    if not isinstance(value, timedelta) or value <= timedelta(0):
+        raise ConfigurationError(field, value, "use a timedelta above zero")
