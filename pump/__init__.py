@@ -1,23 +1,28 @@
 """Pumphouse: a message pump. Handlers in, queues out, and nothing lost on the way.
 
 The names most programs need are here; everything else is in the module named after it.
+A name is loaded when it is first used: `pump --help` needs none of them, and answers at once.
 """
 
-from .app import App
-from .backoff import Backoff
-from .capabilities import OrderingMode
-from .consumer import Consumer
-from .context import Context, current_context
-from .errors import ConfigurationError, PumpError
-from .events import OutcomeEvent, Status
-from .message import Delivery, Message
-from .outcome import RejectionReason
-from .posting import PostOptions
-from .processor import CommandProcessor
-from .requests import Command, Event
-from .signals import DeferMessage, InvalidMessage, RejectMessage
-from .strategy import dead_letter, hybrid, retry
-from .subscription import MakeChannels, OnRoutingFailure, Subscription, UnacceptableLimit
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .app import App
+    from .backoff import Backoff
+    from .capabilities import OrderingMode
+    from .consumer import Consumer
+    from .context import Context, current_context
+    from .errors import ConfigurationError, PumpError
+    from .events import OutcomeEvent, Status
+    from .message import Delivery, Message
+    from .outcome import RejectionReason
+    from .posting import PostOptions
+    from .processor import CommandProcessor
+    from .requests import Command, Event
+    from .signals import DeferMessage, InvalidMessage, RejectMessage
+    from .strategy import dead_letter, hybrid, retry
+    from .subscription import MakeChannels, OnRoutingFailure, Subscription, UnacceptableLimit
 
 __all__ = [
     "App",
@@ -48,3 +53,46 @@ __all__ = [
     "hybrid",
     "retry",
 ]
+
+_HOMES = {
+    "App": "app",
+    "Backoff": "backoff",
+    "Command": "requests",
+    "CommandProcessor": "processor",
+    "ConfigurationError": "errors",
+    "Consumer": "consumer",
+    "Context": "context",
+    "DeferMessage": "signals",
+    "Delivery": "message",
+    "Event": "requests",
+    "InvalidMessage": "signals",
+    "MakeChannels": "subscription",
+    "Message": "message",
+    "OnRoutingFailure": "subscription",
+    "OrderingMode": "capabilities",
+    "OutcomeEvent": "events",
+    "PostOptions": "posting",
+    "PumpError": "errors",
+    "RejectMessage": "signals",
+    "RejectionReason": "outcome",
+    "Status": "events",
+    "Subscription": "subscription",
+    "UnacceptableLimit": "subscription",
+    "current_context": "context",
+    "dead_letter": "strategy",
+    "hybrid": "strategy",
+    "retry": "strategy",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'pump' has no attribute {name!r}")
+        value = getattr(import_module(f".{home}", __name__), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -18,7 +18,7 @@ app.run()
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +36,7 @@ from .mapping import Mapper
 from .observability.counters import Counters
 from .observing import Observers
 from .pipeline import HandlerFactory, Middleware, call_constructor
-from .ports import Gateway
+from .ports import AdminPort, Gateway
 from .posting import PostOptions
 from .processor import CommandProcessor
 from .registry import Handling, Registry, request_type_of
@@ -126,6 +126,26 @@ class App:
         copy._routes = dict(self._routes)
         return copy
 
+    def override(
+        self, *, gateway: str | Gateway | None = None, concurrency: Mapping[str, int] | None = None
+    ) -> None:
+        """Run on another gateway, or with other concurrencies by subscription; before opening.
+
+        Unlike `on` it changes this very app: handlers that hold it post through the one that runs.
+        """
+        if self._runtime is not None:
+            raise PumpError("the app is open already; override it before")
+        names = [each.name for each in self._subscriptions]
+        for name, count in (concurrency or {}).items():
+            if name not in names:
+                known = ", ".join(names) or "none"
+                raise ConfigurationError("subscription", name, f"the app's own are: {known}")
+            position = names.index(name)
+            changed = attrs.evolve(self._subscriptions[position], concurrency=count)
+            self._subscriptions[position] = changed
+        if gateway is not None:
+            self._gateway = gateway
+
     def register(
         self, request_type: type, handler: Handling, *, middleware: Sequence[Middleware] = ()
     ) -> None:
@@ -171,6 +191,16 @@ class App:
         """Sends, publishes and posts; the app must be open."""
         return self._open_runtime().processor
 
+    @property
+    def gateway(self) -> Gateway:
+        """The open gateway; the app must be open."""
+        return self._open_runtime().gateway
+
+    @property
+    def admin(self) -> AdminPort:
+        """Looks after the gateway's queues; the app must be open."""
+        return self._open_runtime().gateway.admin()
+
     async def post(self, request: object, **options: Any) -> str:
         """Send a request to its queue and return the message's id; `PostOptions` by keyword."""
         return await self.processor.post(request, PostOptions(**options))
@@ -195,19 +225,32 @@ class App:
         self.check()
         return Dispatcher(self._open_runtime(), self._subscriptions)
 
-    async def serve(self) -> Dispatcher:
+    @asynccontextmanager
+    async def pumping(self) -> AsyncIterator[Dispatcher]:
+        """Pump beside the body of the block, and drain at its end; the app must be open."""
+        dispatcher = self.dispatcher()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(dispatcher.run(), name="dispatcher")
+            await dispatcher.channels_made.wait()
+            try:
+                yield dispatcher
+            finally:
+                dispatcher.drain()
+
+    async def serve(self, *, until_empty: bool = False) -> Dispatcher:
         """Pump until SIGTERM or SIGINT, drain, and return the dispatcher with its statistics.
 
-        A second signal stops at once; what was in hand is handed back.
+        A second signal stops at once; what was in hand is handed back. `until_empty` drains by
+        itself as soon as the queues are empty.
         """
         async with self:
             dispatcher = self.dispatcher()
-            await run_until_signalled(dispatcher)
+            await run_until_signalled(dispatcher, until_empty=until_empty)
             return dispatcher
 
-    def run(self) -> None:
+    def run(self, *, until_empty: bool = False) -> None:
         """Serve, as the entry point of a program."""
-        asyncio.run(self.serve())
+        asyncio.run(self.serve(until_empty=until_empty))
 
     async def __aenter__(self) -> Self:
         if self._runtime is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from math import inf
 
 import attrs
 
@@ -23,15 +24,18 @@ class Backoff:
     jitter: float = 0.2
 
     def __attrs_post_init__(self) -> None:
-        if self.initial < timedelta(0):
-            raise ConfigurationError("Backoff.initial", self.initial, "use zero or more")
-        if self.factor < 1:
+        if not _is_duration(self.initial) or self.initial < timedelta(0):
+            raise ConfigurationError(
+                "Backoff.initial", self.initial, "use a timedelta of zero or more"
+            )
+        # Put so that NaN fails as well.
+        if not _is_number(self.factor) or not 1 <= self.factor < inf:
             raise ConfigurationError("Backoff.factor", self.factor, "use 1 or more")
-        if self.maximum < self.initial:
+        if not _is_duration(self.maximum) or self.maximum < self.initial:
             raise ConfigurationError(
                 "Backoff.maximum", self.maximum, f"use at least initial ({self.initial})"
             )
-        if not 0 <= self.jitter <= 1:
+        if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
             raise ConfigurationError("Backoff.jitter", self.jitter, "use a share from 0 to 1")
 
     def delay_s(self, attempt: int, chance: float) -> float:
@@ -40,6 +44,14 @@ class Backoff:
         # A large exponent overflows a float long before it matters.
         grown_s = initial_s * self.factor ** min(attempt - 1, 64)
         return min(grown_s, maximum_s) * (1 - self.jitter * chance)
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, timedelta)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 RECONNECT = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=30), jitter=0.5)

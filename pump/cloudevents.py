@@ -148,7 +148,7 @@ def _from_structured(message: Message) -> Message:
     try:
         members = _ENVELOPE.decode(message.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MappingError(message.type, "the CloudEvent is not a JSON object") from error
+        raise MappingError(message.type, "the CloudEvent is not a proper JSON object") from error
     data, encoded = members.pop("data", None), members.pop("data_base64", None)
     attributes = dict(_texts(message.type, members))
     content_type = attributes.pop("datacontenttype", JSON)

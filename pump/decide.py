@@ -6,7 +6,7 @@
 | DeferMessage(delay)                        | Defer(delay, or the strategy's backoff)   |
 | RejectMessage(detail)                      | Reject(DELIVERY_ERROR)                    |
 | InvalidMessage, MappingError, no handler   | Reject(UNACCEPTABLE)                      |
-| LeaseLost, cancellation                    | Abandon                                   |
+| LeaseLost, SessionLockLost                 | Abandon                                   |
 | any other error, retries left              | Defer(backoff)                            |
 | any other error, none left                 | Reject(DELIVERY_ERROR)                    |
 
@@ -17,7 +17,6 @@ with this message, and only a delivery can give it that.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import assert_never
 
@@ -39,7 +38,7 @@ def decide(
         return ACK
     gravest = min(_leaves(error), key=_rank)
     match gravest:
-        case LeaseLost() | SessionLockLost() | asyncio.CancelledError():
+        case LeaseLost() | SessionLockLost():
             return ABANDON
         case DeferMessage(delay=delay):
             if delay is not None:
@@ -76,7 +75,7 @@ def _backoff(strategy: FailureStrategy) -> Backoff:
 
 def _rank(error: BaseException) -> int:
     match error:
-        case LeaseLost() | SessionLockLost() | asyncio.CancelledError():
+        case LeaseLost() | SessionLockLost():
             return 0
         case DeferMessage():
             return 1

@@ -21,6 +21,7 @@ from .sweeper import Sweeper
 
 _log = get_logger("pump.dispatcher")
 _RESTART = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(minutes=1))
+_LOOK = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(seconds=1))
 _STEADY_S = 60.0
 """A pump that ran this long before it failed starts its backoff anew."""
 
@@ -50,6 +51,8 @@ class Dispatcher:
         self._runtime = runtime
         self._clock = runtime.clock
         self.performers = [Performer(each, concurrency=each.concurrency) for each in subscriptions]
+        self.channels_made = asyncio.Event()
+        """Set once every subscription's queues are there, and messages can be sent to them."""
         self._drain_asked = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping_now = False
@@ -58,6 +61,11 @@ class Dispatcher:
     def is_idle(self) -> bool:
         """Whether no pump has anything in hand."""
         return all(each.pump is None or each.pump.is_idle for each in self.performers)
+
+    @property
+    def was_stopped_now(self) -> bool:
+        """Whether `stop_now` ended it, and not a drain."""
+        return self._is_stopping_now
 
     def drain(self) -> None:
         """Have every pump finish what it started, and stop."""
@@ -90,6 +98,7 @@ class Dispatcher:
         """
         for performer in self.performers:
             await self._make_channels(performer)
+        self.channels_made.set()
         sweeping = asyncio.create_task(
             Sweeper(self._runtime.spill, self._runtime.gateway, self._clock).run(), name="sweeper"
         )
@@ -107,6 +116,23 @@ class Dispatcher:
             raise failures[0]
         if failures:
             raise ExceptionGroup("several pumps stopped", failures)
+
+    async def wait_until_empty(self) -> None:
+        """Return once every subscribed queue is empty and nothing is in hand.
+
+        Other processes may fill and empty the queues too, so the broker is asked now and then.
+        """
+        queues = {performer.subscription.queue for performer in self.performers}
+        attempt = 0
+        while not (self.is_idle and await self._is_empty(queues)):
+            attempt += 1
+            await self._clock.sleep(_LOOK.delay_s(attempt, self._clock.chance()))
+
+    async def _is_empty(self, queues: set[str]) -> bool:
+        stats = await self._runtime.gateway.admin().queues()
+        return not any(
+            each.visible + each.in_flight + each.delayed for each in stats if each.name in queues
+        )
 
     async def _make_channels(self, performer: Performer) -> None:
         """A queue that is missing or wrong is said at once; a broker that is away is waited for."""

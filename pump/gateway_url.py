@@ -26,10 +26,12 @@ def gateway_from_url(url: str, clock: Clock) -> Gateway:
     scheme = urlsplit(url).scheme
     known = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if scheme not in known:
-        raise ConfigurationError("gateway", _safe(url), _unknown(scheme, sorted(known)))
+        raise ConfigurationError("gateway", without_secrets(url), _unknown(scheme, sorted(known)))
     gateway = _load(known[scheme], url)(url, clock)
     if not isinstance(gateway, Gateway):
-        raise ConfigurationError("gateway", _safe(url), f"{known[scheme].value} makes no Gateway")
+        raise ConfigurationError(
+            "gateway", without_secrets(url), f"{known[scheme].value} makes no Gateway"
+        )
     return gateway
 
 
@@ -41,12 +43,12 @@ def _load(point: EntryPoint, url: str):  # type: ignore[no-untyped-def]
             if point.value.startswith(name):
                 raise ConfigurationError(
                     "gateway",
-                    _safe(url),
+                    without_secrets(url),
                     f"your {path} stands in front of Pumphouse's own package {name!r}; rename it",
                 ) from error
         extra = _EXTRAS.get(point.name, point.name)
         raise ConfigurationError(
-            "gateway", _safe(url), f"{error}; try: pip install 'pumphouse[{extra}]'"
+            "gateway", without_secrets(url), f"{error}; try: pip install 'pumphouse[{extra}]'"
         ) from error
 
 
@@ -60,7 +62,7 @@ def _unknown(scheme: str, known: list[str]) -> str:
     return f"use one of {choices}"
 
 
-def _safe(url: str) -> str:
+def without_secrets(url: str) -> str:
     """The URL without user name, password and query, which may hold secrets."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]

@@ -13,6 +13,7 @@ from .errors import ConfigurationError
 from .mapping import Mapper
 from .message import Message
 from .ports import Gateway, ProducerPort
+from .subscription import MakeChannels, QueueSpec
 
 _NO_DELAY = timedelta(0)
 
@@ -34,17 +35,30 @@ class PostOptions:
     headers: Mapping[str, str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        if self.delay < _NO_DELAY:
-            raise ConfigurationError("PostOptions.delay", self.delay, "use zero or more")
+        delay: object = self.delay
+        if not isinstance(delay, timedelta) or delay < _NO_DELAY:
+            raise ConfigurationError(
+                "PostOptions.delay", self.delay, "use a timedelta of zero or more"
+            )
 
 
 class Poster:
-    """Encodes requests and sends them through one gateway, one producer a queue."""
+    """Encodes requests and sends them through one gateway, one producer a queue.
+
+    `made` are the queues that the app itself makes; they are made before the first send.
+    """
 
     def __init__(
-        self, gateway: Gateway, mapper: Mapper, *, routes: Mapping[type, str], clock: Clock
+        self,
+        gateway: Gateway,
+        mapper: Mapper,
+        *,
+        routes: Mapping[type, str],
+        made: Mapping[str, QueueSpec],
+        clock: Clock,
     ) -> None:
         self._gateway = gateway
+        self._made = made
         self._mapper = mapper
         self._routes = routes
         self._clock = clock
@@ -68,7 +82,7 @@ class Poster:
         """Send ready-made messages."""
         producer = self._producers.get(queue)
         if producer is None:
-            producer = self._producers[queue] = self._gateway.producer(queue)
+            producer = await self._open(queue)
         return await producer.send(messages, delay_s=delay.total_seconds())
 
     async def aclose(self) -> None:
@@ -76,6 +90,13 @@ class Poster:
         while self._producers:
             _, producer = self._producers.popitem()
             await producer.aclose()
+
+    async def _open(self, queue: str) -> ProducerPort:
+        # A program that sends before any of its pumps ran must find its queue as well.
+        spec = self._made.get(queue)
+        if spec is not None:
+            await self._gateway.admin().ensure(spec, MakeChannels.CREATE)
+        return self._producers.setdefault(queue, self._gateway.producer(queue))
 
     def _encode(self, request: object, options: PostOptions) -> Message:
         if isinstance(request, Message):

@@ -7,7 +7,7 @@ import itertools
 import types
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -15,7 +15,15 @@ from .errors import ConfigurationError, HandlerNotFound, TooManyHandlers
 from .pipeline import Middleware
 from .requests import Event
 
-Handling = type | Callable[[Any], Any]
+
+class HandlerObject(Protocol):
+    """An object that handles requests, async or blocking."""
+
+    def handle(self, request: Any, /) -> Any:
+        """Carry out the request."""
+
+
+Handling = type[Any] | Callable[[Any], Any] | HandlerObject
 """A class with a `handle(request)` method, an object with one, or a function."""
 
 
@@ -106,7 +114,7 @@ def request_type_of(handler: Handling) -> type:
             for argument in typing.get_args(base):
                 if isinstance(argument, type):
                     return argument
-    function = getattr(handler, "handle", handler)
+    function: Any = getattr(handler, "handle", handler)
     try:
         hints = typing.get_type_hints(function)
     except NameError:

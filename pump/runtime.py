@@ -25,7 +25,7 @@ from .processor import CommandProcessor
 from .registry import Registry
 from .rejection import RejectionRouter
 from .stores.spill import SpillStore
-from .subscription import Subscription
+from .subscription import MakeChannels, QueueSpec, Subscription
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -54,7 +54,13 @@ class Runtime:
         # One thread for each handler that may run at once; blocking ones queue up beyond that.
         thread_count = sum(each.concurrency for each in parts.subscriptions) or 1
         self._threads = ThreadPoolExecutor(thread_count, thread_name_prefix="pump-handler")
-        self.poster = Poster(parts.gateway, parts.mapper, routes=parts.routes, clock=parts.clock)
+        self.poster = Poster(
+            parts.gateway,
+            parts.mapper,
+            routes=parts.routes,
+            made=_made_queues(parts.subscriptions),
+            clock=parts.clock,
+        )
         self.processor = CommandProcessor(
             parts.registry,
             threads=self._threads,
@@ -140,6 +146,15 @@ class Runtime:
             ),
             stats,
         )
+
+
+def _made_queues(subscriptions: tuple[Subscription, ...]) -> dict[str, QueueSpec]:
+    return {
+        spec.name: spec
+        for subscription in subscriptions
+        if subscription.make_channels is MakeChannels.CREATE
+        for spec in subscription.queue_specs()
+    }
 
 
 def check_support(subscription: Subscription, gateway: Gateway) -> None:

@@ -12,10 +12,23 @@ from .dispatcher import Dispatcher
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-async def run_until_signalled(dispatcher: Dispatcher) -> None:
+async def run_until_signalled(dispatcher: Dispatcher, *, until_empty: bool = False) -> None:
     """Run the dispatcher; signals that come meanwhile end it as they should."""
     with _ending(dispatcher):
-        await dispatcher.run()
+        if not until_empty:
+            await dispatcher.run()
+            return
+        watching = asyncio.create_task(_drain_when_empty(dispatcher), name="until empty")
+        try:
+            await dispatcher.run()
+        finally:
+            watching.cancel()
+
+
+async def _drain_when_empty(dispatcher: Dispatcher) -> None:
+    await dispatcher.channels_made.wait()
+    await dispatcher.wait_until_empty()
+    dispatcher.drain()
 
 
 @contextmanager

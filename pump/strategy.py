@@ -16,7 +16,9 @@ class Retry:
     backoff: Backoff = Backoff()
 
     def __attrs_post_init__(self) -> None:
-        _check_retries("retry", self.max_retries)
+        if self.max_retries is not None:
+            _check_retries("retry", self.max_retries)
+        _check_backoff("retry", self.backoff)
 
 
 @attrs.frozen(kw_only=True)
@@ -36,14 +38,22 @@ class Hybrid:
 
     def __attrs_post_init__(self) -> None:
         _check_retries("hybrid", self.max_retries)
+        _check_backoff("hybrid", self.backoff)
 
 
 FailureStrategy = Retry | DeadLetter | Hybrid
 
 
-def _check_retries(strategy: str, max_retries: int | None) -> None:
-    if max_retries is not None and max_retries < 0:
-        raise ConfigurationError(f"{strategy}.max_retries", max_retries, "use zero or more")
+def _check_retries(strategy: str, max_retries: object) -> None:
+    if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < 0:
+        raise ConfigurationError(
+            f"{strategy}.max_retries", max_retries, "use a whole number of zero or more"
+        )
+
+
+def _check_backoff(strategy: str, backoff: object) -> None:
+    if not isinstance(backoff, Backoff):
+        raise ConfigurationError(f"{strategy}.backoff", backoff, "use a Backoff(…)")
 
 
 def retry(max_retries: int | None = 5, *, backoff: Backoff | None = None) -> Retry:

@@ -94,6 +94,12 @@ def _make_channels(value: str) -> MakeChannels:
     return _choose(MakeChannels, "make_channels", value)
 
 
+def _options(value: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigurationError("Subscription.options", value, "give a mapping of settings")
+    return dict(value)
+
+
 @attrs.frozen(kw_only=True)
 class Subscription:
     """One queue, the requests it carries, and how to consume it."""
@@ -141,13 +147,14 @@ class Subscription:
     """Create, validate or assume the queues."""
     drain_timeout: timedelta = timedelta(seconds=30)
     """How long a stopping pump lets running handlers finish."""
-    options: Mapping[str, Any] = attrs.field(factory=dict, converter=dict)
+    options: Mapping[str, Any] = attrs.field(factory=dict, converter=_options)
     """Settings of the queue that only its gateway knows."""
 
     def __attrs_post_init__(self) -> None:
         if not self.name:
             object.__setattr__(self, "name", self.queue)
         self._adopt_the_strategys_queue()
+        self._check_kinds()
         self._check_names()
         self._check_numbers()
         self._check_order()
@@ -185,6 +192,27 @@ class Subscription:
             )
         object.__setattr__(self, "dead_letter_queue", named)
 
+    def _check_kinds(self) -> None:
+        if not isinstance(self.failure, FailureStrategy):
+            raise ConfigurationError(
+                "Subscription.failure", self.failure, "use retry(), dead_letter() or hybrid()"
+            )
+        if self.resolver is not None and not callable(self.resolver):
+            raise ConfigurationError(
+                "Subscription.resolver", self.resolver, "give a function of a message"
+            )
+        if not isinstance(self.unacceptable_limit, UnacceptableLimit | None):
+            raise ConfigurationError(
+                "Subscription.unacceptable_limit",
+                self.unacceptable_limit,
+                "use UnacceptableLimit(count=…, window=…)",
+            )
+        for field in ("ordering_guarantee", "renew"):
+            if not isinstance(getattr(self, field), bool):
+                raise ConfigurationError(
+                    f"Subscription.{field}", getattr(self, field), "use True or False"
+                )
+
     def _check_names(self) -> None:
         for field in ("queue", "dead_letter_queue", "invalid_queue"):
             value = getattr(self, field)
@@ -193,6 +221,8 @@ class Subscription:
                 continue
             if not isinstance(value, str) or not value.strip():
                 raise ConfigurationError(f"Subscription.{field}", value, "name a queue")
+        if not isinstance(self.name, str):
+            raise ConfigurationError("Subscription.name", self.name, "give it a name in text")
         for field in ("dead_letter_queue", "invalid_queue"):
             if getattr(self, field) == self.queue:
                 raise ConfigurationError(
@@ -226,14 +256,14 @@ class Subscription:
         _positive("Subscription.lease", self.lease)
         _positive("Subscription.wait", self.wait)
         _positive("Subscription.drain_timeout", self.drain_timeout)
-        if self.max_lease is not None and self.max_lease < self.lease:
-            raise ConfigurationError(
-                "Subscription.max_lease", self.max_lease, f"use at least the lease ({self.lease})"
-            )
-        if not isinstance(self.failure, FailureStrategy):
-            raise ConfigurationError(
-                "Subscription.failure", self.failure, "use retry(), dead_letter() or hybrid()"
-            )
+        if self.max_lease is not None:
+            _positive("Subscription.max_lease", self.max_lease)
+            if self.max_lease < self.lease:
+                raise ConfigurationError(
+                    "Subscription.max_lease",
+                    self.max_lease,
+                    f"use at least the lease ({self.lease})",
+                )
 
     def _check_order(self) -> None:
         if self.ordering_guarantee and self.ordering is OrderingMode.LIFO:

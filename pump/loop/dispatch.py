@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import attrs
 
 from ..clock import Clock
@@ -22,16 +24,19 @@ class Dispatch:
     processor: CommandProcessor
     clock: Clock
 
-    async def __call__(self, delivery: Delivery) -> tuple[Outcome, Exception | None]:
+    async def __call__(self, delivery: Delivery) -> tuple[Outcome, BaseException | None]:
         """Return the outcome, and the error that led to it if one did.
 
         Never raises for the message's sake: whatever decoding or handling raises becomes an
-        outcome. A cancellation passes through.
+        outcome. A cancellation of this task passes through; one that a handler met elsewhere
+        (it awaited a task that was cancelled) is its failure like any other.
         """
         try:
             request = self.mapper.read(delivery.message, self.subscription)
             await self.processor.dispatch(request, delivery, self.subscription)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError, BaseExceptionGroup) as error:
+            if not isinstance(error, Exception) and _is_cancelled():
+                raise
             outcome = decide(
                 error,
                 attempt=delivery.attempt,
@@ -40,3 +45,8 @@ class Dispatch:
             )
             return outcome, error
         return ACK, None
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

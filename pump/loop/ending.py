@@ -16,7 +16,7 @@ class Ending(Settlement):
     outcome: Outcome
     run_s: float = 0.0
     destination: str | None = None
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 def status_of(ending: Ending) -> Status | None:

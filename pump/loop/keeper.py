@@ -78,6 +78,8 @@ class LeaseKeeper:
             ]
             if held:
                 await self._extend(held)
+            # Between batches too: with calls that hang, the last one comes leases later.
+            self._report_expired()
 
     async def _extend(self, deliveries: Sequence[Delivery]) -> None:
         asked_at_s = self._clock.now_s()
@@ -89,8 +91,9 @@ class LeaseKeeper:
             self._failure_count += 1
             _log.warning(vocabulary.LEASE_EXTENSION_FAILED, error=repr(error))
             return
-        self._failure_count = 0
         refused = {refusal.delivery: refusal for refusal in refusals}
+        is_whole = all(refusal.is_final for refusal in refusals)
+        self._failure_count = 0 if is_whole else self._failure_count + 1
         for delivery in deliveries:
             if delivery not in refused:
                 self._book.extended(delivery, asked_at_s)

@@ -70,7 +70,7 @@ class Pump:
             parts.subscription,
             parts.capabilities,
             clock=parts.clock,
-            waiting_count=lambda: self._lanes.waiting_count,
+            ready_count=lambda: self._lanes.ready_count,
             on_received=self._accept,
         )
         self._unacceptable = UnacceptableCount(parts.subscription.unacceptable_limit)
@@ -155,6 +155,8 @@ class Pump:
         self._workers.wake()
 
     async def _work(self, delivery: Delivery) -> None:
+        if not self._lanes.ready_count:
+            self._receiver.look_again()
         try:
             ending = await self._handle(delivery)
         except asyncio.CancelledError:
@@ -167,14 +169,14 @@ class Pump:
         self._release(self._lanes.finish(delivery, is_gone=isinstance(ending.action, Ack)))
         if self._lanes.ready_count:
             self._workers.wake()
-        elif not self._lanes.waiting_count:
-            self._receiver.look_again()
         self._settler.submit(ending)
 
-    async def _handle(self, delivery: Delivery) -> Ending:
+    async def _handle(self, delivery: Delivery) -> Ending | None:
         started_s = self._clock.now_s()
         outcome, error = await self._dispatch(delivery)
         run_s = self._clock.now_s() - started_s
+        if self._workers.is_recalled(delivery):
+            return None  # No longer ours to route.
         match outcome:
             case Reject(reason=reason, detail=detail):
                 routed = await self._router.route(delivery, reason, detail)

@@ -34,7 +34,7 @@ class Receiver:
         capabilities: Capabilities,
         *,
         clock: Clock,
-        waiting_count: Callable[[], int],
+        ready_count: Callable[[], int],
         on_received: Callable[[Sequence[Delivery]], None],
     ) -> None:
         self._port = port
@@ -42,7 +42,7 @@ class Receiver:
         self._batch = capabilities.receive_batch
         self._max_pollers = capabilities.max_pollers
         self._clock = clock
-        self._waiting_count = waiting_count
+        self._ready_count = ready_count
         self._on_received = on_received
         self._window = Window(subscription.in_hand)
         self._pollers: set[asyncio.Task[None]] = set()
@@ -60,7 +60,7 @@ class Receiver:
         self._room.set()
 
     def look_again(self) -> None:
-        """No received message waits any more, so that even a small request is worth it."""
+        """No message waits for a worker any more, so that even a small request is worth it."""
         self._room.set()
 
     def resize(self, limit: int) -> None:
@@ -74,9 +74,7 @@ class Receiver:
             self._spawn(group)
 
     def _spawn(self, group: asyncio.TaskGroup) -> None:
-        task = group.create_task(self._poll(group), name="poller")
-        self._pollers.add(task)
-        task.add_done_callback(self._pollers.discard)
+        self._pollers.add(group.create_task(self._poll(group), name="poller"))
 
     async def _poll(self, group: asyncio.TaskGroup) -> None:
         failure_count = 0
@@ -100,10 +98,12 @@ class Receiver:
             )
             if len(self._pollers) < self._target:
                 self._spawn(group)
+        # At once: two that end in one turn of the loop must not both take the other for enough.
+        self._pollers.discard(_this_task())
 
     async def _take_credit(self) -> int:
         while True:
-            asked = self._window.request_size(batch=self._batch, waiting=self._waiting_count())
+            asked = self._window.request_size(batch=self._batch, waiting=self._ready_count())
             if asked:
                 self._window.take(asked)
                 return asked
@@ -121,3 +121,9 @@ class Receiver:
             retry_in_s=round(delay_s, 3),
         )
         await self._clock.sleep(delay_s)
+
+
+def _this_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task

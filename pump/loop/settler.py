@@ -139,8 +139,9 @@ class Settler:
             _log.warning(vocabulary.SETTLE_FAILED, error=repr(error), count=len(held))
             self._pending.extend(held)
         else:
-            self._failure_count = 0
-            self._report(held, {refusal.delivery: refusal.is_final for refusal in refusals})
+            refused = {refusal.delivery: refusal.is_final for refusal in refusals}
+            self._failure_count = 0 if all(refused.values()) else self._failure_count + 1
+            self._report(held, refused)
         self._under_way.remove(batch)
         self._changed.set()
         if not self.unsettled_count:
@@ -156,7 +157,6 @@ class Settler:
             if is_final is True:
                 self._on_lost(settlement)
             elif is_final is False:
-                self._failure_count += 1
                 self._pending.append(settlement)
 
     def _call_ended(self, call: asyncio.Task[None]) -> None:

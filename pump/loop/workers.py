@@ -36,6 +36,7 @@ class Workers:
         self._parked: deque[asyncio.Future[None]] = deque()
         self._running: dict[Delivery, asyncio.Task[None]] = {}
         self._recalled: set[Delivery] = set()
+        self._is_one_waking = False
         self._all_done = asyncio.Event()
 
     @property
@@ -48,20 +49,27 @@ class Workers:
         self._group = group
 
     def wake(self) -> None:
-        """Have somebody look for work."""
+        """Have somebody look for work; one who was woken and has not looked yet is enough."""
+        if self._is_one_waking:
+            return
         while self._parked:
             parked = self._parked.popleft()
             if not parked.done():
                 parked.set_result(None)
+                self._is_one_waking = True
                 return
         if len(self._tasks) < self._concurrency and self._group is not None:
             self._tasks.add(self._group.create_task(self._run(), name="worker"))
+            self._is_one_waking = True
 
     def resize(self, concurrency: int) -> None:
         """Change how many run at once; running handlers finish first."""
         self._concurrency = concurrency
-        for _ in range(len(self._parked)):
-            self.wake()
+        # Every idle one looks up, so that those who are too many leave.
+        for parked in self._parked:
+            if not parked.done():
+                parked.set_result(None)
+        self._parked.clear()
         if self._lanes.ready_count:
             self.wake()
 
@@ -100,6 +108,7 @@ class Workers:
     async def _run(self) -> None:
         task = asyncio.current_task()
         assert task is not None
+        self._is_one_waking = False
         taken = 0
         while len(self._tasks) <= self._concurrency:
             delivery = self._lanes.take()
@@ -128,7 +137,8 @@ class Workers:
                 self._recalled.discard(delivery)
                 outside_count = task.uncancel()
             else:
-                outside_count = 0
+                # A handler may have swallowed it; the worker must not.
+                outside_count = task.cancelling()
             if not self._running:
                 self._all_done.set()
             if outside_count:
@@ -138,3 +148,4 @@ class Workers:
         parked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._parked.append(parked)
         await parked
+        self._is_one_waking = False

@@ -84,7 +84,7 @@ def reader_of(kind: Any) -> Convert:
     try:
         hook = _converter().get_structure_hook(kind)
     except StructureHandlerNotFoundError as error:
-        raise TypeError(str(error)) from error
+        raise TypeError(f"cattrs cannot build {error.type_!r}") from error
 
     def read(value: Any) -> Any:
         try:

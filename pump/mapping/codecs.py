@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
-from ..content_type import MSGPACK, OCTETS
+from ..content_type import MSGPACK, OCTETS, parse_content_type
+from ..errors import MappingError
 from ..message import JSON
 from .converter import Format, JsonFormat, MsgpackFormat, Read, Write, reader_for, writer_for
 from .faults import Refused
+
+_MAX_SHOWN = 100
 
 
 class Codec(Protocol):
@@ -102,15 +105,43 @@ def _name(kind: Any) -> str:
     return str(getattr(kind, "__qualname__", kind))
 
 
-def default_codecs() -> dict[str, Codec]:
-    """Return a codec for each media type understood without configuration."""
-    json, msgpack = JsonCodec(), MsgpackCodec()
-    return {
-        JSON: json,
-        "text/json": json,
-        MSGPACK: msgpack,
-        "application/x-msgpack": msgpack,
-        "application/vnd.msgpack": msgpack,
-        "text/plain": TextCodec(),
-        OCTETS: OctetsCodec(),
-    }
+class CodecTable:
+    """The codec for each content type: the user's own in front of ours."""
+
+    def __init__(self, own: Mapping[str, Codec]) -> None:
+        json, msgpack = JsonCodec(), MsgpackCodec()
+        ours: dict[str, Codec] = {
+            JSON: json,
+            "text/json": json,
+            MSGPACK: msgpack,
+            "application/x-msgpack": msgpack,
+            "application/vnd.msgpack": msgpack,
+            "text/plain": TextCodec(),
+            OCTETS: OctetsCodec(),
+        }
+        self._codecs = ours | {name.lower(): codec for name, codec in own.items()}
+
+    def find(self, content_type: str, message_type: str = "") -> Codec:
+        """Return the codec of a content type.
+
+        A codec given for a whole content type, with its charset, stands above one for the media
+        type; `…+json` and `…+msgpack` are what they end in. Raises MappingError for others, and
+        for a charset that is not UTF-8.
+        """
+        codec = self._codecs.get(content_type)
+        return self._search(content_type, message_type) if codec is None else codec
+
+    def _search(self, content_type: str, message_type: str) -> Codec:
+        whole = self._codecs.get(content_type.lower())
+        if whole is not None:
+            return whole
+        parsed = parse_content_type(content_type)
+        suffix = f"application/{parsed.media.rpartition('+')[2]}"
+        found = self._codecs.get(parsed.media) or self._codecs.get(suffix)
+        if found is None:
+            shown, known = content_type[:_MAX_SHOWN], ", ".join(self._codecs)
+            raise MappingError(message_type, f"no codec for {shown!r}, known: {known}")
+        if not parsed.is_utf_8:
+            shown = parsed.charset[:_MAX_SHOWN]
+            raise MappingError(message_type, f"charset {shown!r} is not read; send UTF-8")
+        return found

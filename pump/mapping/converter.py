@@ -96,6 +96,7 @@ def unreadable_parts(kind: Any) -> tuple[str, ...]:
         part.__qualname__
         for part in parts_of(kind)
         if isinstance(part, type)
+        and part is not object
         and not has_fields(part)
         and not is_pydantic(part)
         and isinstance(msgspec.inspect.type_info(part), msgspec.inspect.CustomType)

@@ -60,8 +60,6 @@ def _faults(error: BaseException, path: str, body: bytes) -> Iterator[tuple[str,
             yield path, _lower(str(error))
         case UnicodeDecodeError():
             yield path, f"not {error.encoding} at byte {error.start}"
-        case UnicodeEncodeError():
-            yield path, f"text that {error.encoding} cannot write"
         case RecursionError():
             yield path, "nested too deeply"
         case KeyError(args=(str() as name,)) if path.endswith(f".{name}"):

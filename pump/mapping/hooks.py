@@ -14,6 +14,8 @@ def read_foreign(kind: Any, value: Any) -> Any:
     """Build an object of a type msgspec does not know; TypeError when nobody knows it."""
     if is_pydantic(kind):
         return kind.__pydantic_validator__.validate_python(value)
+    if kind is object:
+        return value
     name = getattr(kind, "__qualname__", kind)
     raise TypeError(f"{name} is not a type that can be read from a message")
 

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
-from typing import Any, Literal, NoReturn, get_origin
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_origin
 
 import attrs
 
 from ..clock import SYSTEM_CLOCK, Clock
 from ..cloudevents import from_event, is_event, to_binary, to_structured
-from ..content_type import MSGPACK, OCTETS, TEXT, parse_content_type
+from ..content_type import OCTETS, TEXT
 from ..errors import ConfigurationError, MappingError
 from ..ids import new_id
 from ..message import JSON, Message
 from ..signals import Signal
 from ..subscription import Subscription, TypeResolver
-from .codecs import Codec, default_codecs
+from .codecs import Codec, CodecTable
 from .converter import JsonFormat, reader_for, unreadable_parts
-from .faults import describe
-from .names import known_types, type_name_of, written_names
+from .faults import Refused, describe
+from .names import Names
 
-_MAX_SHOWN = 10
-_MAX_NAME = 100
+_OWN_CONTENT_TYPES: dict[type, str] = {bytes: OCTETS, str: TEXT}
+
+
+def _frozen_types(types: Iterable[type]) -> tuple[type, ...]:
+    return tuple(types)
+
+
+def _own_names(names: Mapping[str, type]) -> dict[str, type]:
+    return dict(names)
+
+
+def _own_codecs(codecs: Mapping[str, Codec]) -> dict[str, Codec]:
+    return dict(codecs)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -33,11 +44,11 @@ class Mapper:
     but a `Signal` that a resolver, a codec or a request's own validation raised on purpose.
     """
 
-    types: tuple[type, ...] = attrs.field(default=(), converter=tuple)
+    types: tuple[type, ...] = attrs.field(default=(), converter=_frozen_types)
     """The requests that a type header may name, each under `type_name_of`."""
-    names: Mapping[str, type] = attrs.field(factory=dict, converter=dict)
+    names: Mapping[str, type] = attrs.field(factory=dict, converter=_own_names)
     """Further names on the wire. The first one of a class is written, the others only read."""
-    codecs: Mapping[str, Codec] = attrs.field(factory=dict, converter=dict)
+    codecs: Mapping[str, Codec] = attrs.field(factory=dict, converter=_own_codecs)
     """Codecs by content type, in front of ours: JSON, MessagePack, plain text and octets."""
     content_type: str = JSON
     """What requests are written as, except `str` (plain text) and `bytes` (octets)."""
@@ -47,10 +58,8 @@ class Mapper:
     """The `source` of the CloudEvents that are written."""
     clock: Clock = SYSTEM_CLOCK
     """Where a message's time of creation comes from."""
-    _known: dict[str, type] = attrs.field(init=False, repr=False)
-    _written: dict[type, str] = attrs.field(init=False, repr=False)
-    _own_names: dict[type, str] = attrs.field(init=False, repr=False, factory=dict)
-    _codecs: dict[str, Codec] = attrs.field(init=False, repr=False)
+    _names: Names = attrs.field(init=False, repr=False)
+    _codecs: CodecTable = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.cloudevents not in (None, "structured", "binary"):
@@ -61,12 +70,10 @@ class Mapper:
             raise ConfigurationError(
                 "Mapper.source", self.source, "CloudEvents need a source, such as '/orders'"
             )
-        own = {content_type.lower(): codec for content_type, codec in self.codecs.items()}
-        object.__setattr__(self, "_known", known_types(self.types, self.names))
-        object.__setattr__(self, "_written", written_names(self.names))
-        object.__setattr__(self, "_codecs", default_codecs() | own)
+        object.__setattr__(self, "_names", Names(self.types, self.names))
+        object.__setattr__(self, "_codecs", CodecTable(self.codecs))
         try:
-            self._codec(self.content_type)
+            self._codecs.find(self.content_type)
         except MappingError as error:
             raise ConfigurationError(
                 "Mapper.content_type", self.content_type, error.detail
@@ -92,7 +99,7 @@ class Mapper:
         """
         kind = request.__class__
         if type is None:
-            type = self._name(kind)
+            type = self._names.written(kind)
         if content_type is None:
             content_type = _OWN_CONTENT_TYPES.get(kind, self.content_type)
         message = Message(
@@ -129,19 +136,7 @@ class Mapper:
             found = _ask(subscription.resolver, message)
             if found is not None:
                 return found
-        request, name = subscription.request, message.type
-        if request is not None:
-            own = self._own_names.get(request)
-            if own is None:
-                own = self._own_names[request] = type_name_of(request)
-            if not name or not own:
-                return request
-            if name == own and name not in self._known:
-                return request
-        known = self._known.get(name)
-        if known is None:
-            self._refuse_type(name, request)
-        return known
+        return self._names.meaning(message.type, subscription.request)
 
     def decode(self, message: Message, request_type: Any) -> Any:
         """Return the request of that type which `message` carries.
@@ -152,9 +147,7 @@ class Mapper:
             message = self.normalise(message)
         if request_type is bytes:
             return message.body
-        codec = self._codecs.get(message.content_type) or self._codec(
-            message.content_type, message.type
-        )
+        codec = self._codecs.find(message.content_type, message.type)
         try:
             return codec.decode(message.body, request_type)
         except (Signal, MappingError):
@@ -186,53 +179,18 @@ class Mapper:
                 f"a msgspec struct or a pydantic model",
             )
 
-    def _name(self, kind: builtins.type) -> str:
-        name = self._written.get(kind)
-        if name is None:
-            name = self._written[kind] = type_name_of(kind)
-        return name
-
     def _write(self, request: Any, name: str, content_type: str) -> bytes:
-        codec = self._codecs.get(content_type) or self._codec(content_type, name)
+        codec = self._codecs.find(content_type, name)
         try:
             return codec.encode(request)
         except (Signal, MappingError):
             raise
         except Exception as error:  # broad: the same holds for writing
             what = f"{builtins.type(request).__qualname__} cannot be written as {content_type}"
-            # These two speak of types and names, others might quote the request.
-            why = error if isinstance(error, TypeError | NameError) else builtins.type(error)
+            # These speak of types and names, others might quote the request.
+            is_discreet = isinstance(error, TypeError | NameError | Refused)
+            why = error if is_discreet else builtins.type(error)
             raise MappingError(name, f"{what}: {getattr(why, '__name__', why)}") from error
-
-    def _codec(self, content_type: str, name: str = "") -> Codec:
-        parsed = parse_content_type(content_type)
-        found = self._codecs.get(parsed.media)
-        if found is None and parsed.is_json:
-            found = self._codecs[JSON]
-        if found is None and parsed.media.endswith("+msgpack"):
-            found = self._codecs[MSGPACK]
-        if found is None:
-            known = ", ".join(self._codecs)
-            shown = content_type[:_MAX_NAME]
-            raise MappingError(name, f"no codec for content type {shown!r}; known: {known}")
-        if not parsed.is_utf_8:
-            shown = parsed.charset[:_MAX_NAME]
-            raise MappingError(name, f"charset {shown!r} is not read; send UTF-8")
-        return found
-
-    def _refuse_type(self, name: str, request: builtins.type | None) -> NoReturn:
-        known = dict.fromkeys([*([type_name_of(request)] if request else []), *self._known])
-        shown = ", ".join([*known][:_MAX_SHOWN]) + (", …" if len(known) > _MAX_SHOWN else "")
-        if not name:
-            raise MappingError(name, "it has no type and its subscription no request type")
-        raise MappingError(
-            name,
-            f"unknown type, known: {shown or 'none'}; register a handler for it, or give a class "
-            f"that name with __message_type__ or Mapper(names=…)",
-        )
-
-
-_OWN_CONTENT_TYPES: dict[type, str] = {bytes: OCTETS, str: TEXT}
 
 
 def _ask(resolver: TypeResolver, message: Message) -> type | None:

@@ -25,6 +25,11 @@ SETTLE_FAILED: Final = "settle.failed"
 RECEIVE_FAILED: Final = "receive.failed"
 GATEWAY_RECOVERED: Final = "gateway.recovered"
 
+# What the command line says.
+RUN_STARTED: Final = "run.started"
+RUN_ENDED: Final = "run.ended"
+RUN_WARNED: Final = "run.warned"
+
 PUMP_STARTED: Final = "pump.started"
 PUMP_DRAINED: Final = "pump.drained"
 PUMP_STOPPED: Final = "pump.stopped"

@@ -23,6 +23,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from ..context import Context, current_context
 from ..errors import ConfigurationError
 
 HELD: Final = "inbox.held"
@@ -81,6 +82,18 @@ class Held:
     owner: str
     is_recorded: bool = False
     """The store has committed the completion together with the handler's own work."""
+
+
+def claim_in_hand(inbox: Inbox) -> tuple[Context, Held]:
+    """The claim on `inbox` under which the running handler runs."""
+    context = current_context()
+    if context is not None:
+        for held in reversed(context.bag.get(HELD, ())):
+            if held.inbox is inbox:
+                return context, held
+    raise ConfigurationError(
+        "transaction", inbox, "use it inside a handler that stands behind OnceOnly with this inbox"
+    )
 
 
 def check_retention(field: str, retention: object) -> float:

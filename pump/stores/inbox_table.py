@@ -1,7 +1,10 @@
-"""The table of a SQLite inbox: each operation one statement, atomic in its own transaction."""
+"""The table of a SQLite inbox: one statement an operation, its own transaction but for `atomic`."""
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
 import aiosqlite
@@ -37,6 +40,14 @@ _PRUNE = """
 DELETE FROM pump_inbox WHERE key IN (
     SELECT key FROM pump_inbox WHERE expires_at_s <= ? ORDER BY expires_at_s LIMIT ?)
 """
+
+
+class Mark(NamedTuple):
+    """That a key was handled, and for how long to remember it."""
+
+    key: str
+    owner: str
+    until_s: float
 
 
 class Row(NamedTuple):
@@ -83,11 +94,10 @@ class InboxTable:
         """Move the end of a claim that is still the owner's."""
         return (await self.run(connection, _EXTEND, until_s, key, owner)).rowcount == 1
 
-    async def complete(
-        self, connection: aiosqlite.Connection, key: str, owner: str, *, until_s: float
-    ) -> None:
-        """Mark the key as done, whatever it was."""
-        await self.run(connection, _COMPLETE, key, owner, until_s)
+    async def complete(self, connection: aiosqlite.Connection, marks: Sequence[Mark]) -> None:
+        """Mark keys as done, whatever they were; all of them or none inside `atomic`."""
+        with translated(self.path):
+            await connection.executemany(_COMPLETE, marks)
 
     async def release(self, connection: aiosqlite.Connection, key: str, owner: str) -> None:
         """Remove a claim of the owner's, never a mark."""
@@ -99,11 +109,26 @@ class InboxTable:
         """Remove expired rows, so many at most that nobody waits long."""
         await self.run(connection, _PRUNE, now_s, max_count)
 
+    @asynccontextmanager
+    async def atomic(self, connection: aiosqlite.Connection) -> AsyncIterator[None]:
+        """Commit what the block writes at its end, or nothing of it."""
+        try:
+            await self.run(connection, "BEGIN IMMEDIATE")
+            yield
+            await self.run(connection, "COMMIT")
+        except BaseException:
+            # Also after a cancelled BEGIN or COMMIT, which the thread still carries out.
+            with suppress(sqlite3.Error):
+                await connection.execute("ROLLBACK")
+            raise
+
     async def look(self, connection: aiosqlite.Connection, key: str) -> Row | None:
         """What is known of the key, expired or not."""
+        # In one go: a cancellation between execute and fetch would leave the statement, and with
+        # it its snapshot of the file, open.
         with translated(self.path):
-            row = await (await connection.execute(_LOOK, (key,))).fetchone()
-        return None if row is None else Row(row[0], bool(row[1]), row[2])
+            rows = list(await connection.execute_fetchall(_LOOK, (key,)))
+        return Row(rows[0][0], bool(rows[0][1]), rows[0][2]) if rows else None
 
     async def run(
         self, connection: aiosqlite.Connection, statement: str, *values: object

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Literal
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Literal, TypeVar
 
 import aiosqlite
 
@@ -13,6 +14,7 @@ from ..backoff import RECONNECT
 from ..clock import SYSTEM_CLOCK
 from ..errors import StorageFailed
 
+_T = TypeVar("_T")
 BUSY_S = 5.0
 """How long a write waits for another process's."""
 _MAX_ATTEMPTS = 7
@@ -39,6 +41,20 @@ def translated(path: str) -> Iterator[None]:
         raise StorageFailed(path, f"{remedy} ({error})" if remedy else str(error)) from error
 
 
+async def to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
+    """Await what must not be left half done; a cancellation is raised once it is over."""
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # looked at, so that nobody complains that it was not
+        raise
+
+
 async def open_database(
     path: str, *, synchronous: Literal["NORMAL", "FULL"]
 ) -> aiosqlite.Connection:
@@ -63,7 +79,8 @@ async def _enter_wal(connection: aiosqlite.Connection) -> None:
     # The change to WAL does not wait for the busy timeout: two first openers collide at once.
     for attempt in range(1, _MAX_ATTEMPTS):
         try:
-            await connection.execute("PRAGMA journal_mode=WAL")
+            # Fetched at once: a statement with a row left to read keeps the file locked.
+            await connection.execute_fetchall("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError as error:
             if attempt == _MAX_ATTEMPTS - 1 or "locked" not in str(error):

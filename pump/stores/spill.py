@@ -103,9 +103,6 @@ class SqliteSpill:
         await self._write(insert)
 
     async def claim(self, *, now_s: float, lease_s: float, most: int) -> Sequence[SpilledMessage]:
-        if not self._path.exists():
-            return ()
-
         def update(connection: sqlite3.Connection) -> list[SpilledMessage]:
             rows = connection.execute(
                 "UPDATE spilled SET claimed_until_s = ? WHERE id IN ("
@@ -116,7 +113,7 @@ class SqliteSpill:
             ).fetchall()
             return sorted((_from_row(row) for row in rows), key=lambda each: each.spilled_at_s)
 
-        return await self._write(update)
+        return await self._write(update, if_missing=())
 
     async def remove(self, ids: Sequence[str]) -> None:
         def delete(connection: sqlite3.Connection) -> None:
@@ -125,9 +122,6 @@ class SqliteSpill:
         await self._write(delete)
 
     async def all(self) -> Sequence[SpilledMessage]:
-        if not self._path.exists():
-            return ()
-
         def select(connection: sqlite3.Connection) -> list[SpilledMessage]:
             rows = connection.execute(
                 "SELECT id, destination, spilled_at_s, message FROM spilled"
@@ -135,13 +129,17 @@ class SqliteSpill:
             ).fetchall()
             return [_from_row(row) for row in rows]
 
-        return await self._write(select)
+        return await self._write(select, if_missing=())
 
-    async def _write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    async def _write(
+        self, work: Callable[[sqlite3.Connection], _T], *, if_missing: _T | None = None
+    ) -> _T:
         # A write under way cannot be called back: when the caller is cancelled, it still ends.
-        return await asyncio.shield(asyncio.to_thread(self._transact, work))
+        return await asyncio.shield(asyncio.to_thread(self._transact, work, if_missing))
 
-    def _transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    def _transact(self, work: Callable[[sqlite3.Connection], _T], if_missing: _T | None) -> _T:
+        if if_missing is not None and not self._path.exists():
+            return if_missing
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self._path, timeout=10)) as connection, connection:

@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
+from functools import partial
 from typing import Any, Self
 
 import aiosqlite
 import attrs
 
-from ..context import Context, current_context
 from ..errors import ConfigurationError, StorageFailed
 from ..signals import DeferMessage
-from .inbox import HELD, Claim, Held, check_retention
-from .inbox_table import InboxTable
-from .opening import open_database
+from .inbox import Claim, Held, check_retention, claim_in_hand
+from .inbox_table import InboxTable, Mark
+from .opening import open_database, to_the_end
 
 _PRUNE_EVERY = 256
-# More than can have come since the last time, so that the table shrinks again.
-_MAX_PRUNED = 1024
 
 
 @attrs.frozen(eq=False)
@@ -37,6 +34,14 @@ class _Connections:
 
     claims: aiosqlite.Connection
     marks: aiosqlite.Connection
+
+
+@attrs.define(eq=False)
+class _Batch:
+    """Marks that will be committed together: one flush of the disk for all of them."""
+
+    marks: list[Mark] = attrs.field(factory=list)
+    is_written: bool = False
 
 
 _inside: ContextVar[object] = ContextVar("pump_inbox_transaction", default=None)
@@ -64,6 +69,7 @@ class SqliteInbox:
         self._connections: _Connections | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
+        self._batch = _Batch()
         self._transaction: object = None
         self._until_prune = 0
 
@@ -71,7 +77,7 @@ class SqliteInbox:
         return f"SqliteInbox({self._path!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._path, self._retention)
+        return partial(SqliteInbox, self._path, retention=self._retention), ()
 
     async def __aenter__(self) -> Self:
         return self
@@ -91,9 +97,16 @@ class SqliteInbox:
             return await self._table.extend(files.claims, key, owner, until_s=now_s + lease_s)
 
     async def complete(self, key: str, *, owner: str, now_s: float) -> None:
+        batch = self._batch
+        batch.marks.append(Mark(key, owner, now_s + self._retention_s))
         async with self._opened() as files:
-            until_s = now_s + self._retention_s
-            await self._table.complete(files.marks, key, owner, until_s=until_s)
+            # Whoever is first commits for all who came meanwhile. When that one is cancelled or
+            # fails, the next one tries: to write a mark twice does no harm.
+            if not batch.is_written:
+                self._batch = _Batch()
+                async with self._table.atomic(files.marks):
+                    await self._table.complete(files.marks, batch.marks)
+                batch.is_written = True
 
     async def release(self, key: str, *, owner: str) -> None:
         async with self._opened() as files:
@@ -117,39 +130,19 @@ class SqliteInbox:
         fenced off: `DeferMessage` is raised before the block runs. Whatever the handler does
         after the block is not repeated if it fails. Writers take turns, so keep the block short.
         """
-        context, held = self._claim_in_hand()
+        context, held = claim_in_hand(self)
         async with self._opened() as files:
-            marks = files.marks
-            try:
-                await self._table.run(marks, "BEGIN IMMEDIATE")
-                await self._fence(marks, held, context.clock.time_s())
+            async with self._table.atomic(files.marks):
+                await self._fence(files.marks, held, context.clock.time_s())
                 with self._marked_as_inside():
-                    yield marks
-                if not marks.in_transaction:
+                    yield files.marks
+                if not files.marks.in_transaction:
                     raise StorageFailed(
                         self._path, "the block ended the transaction itself; leave that to it"
                     )
-                until_s = context.clock.time_s() + self._retention_s
-                await self._table.complete(marks, held.key, held.owner, until_s=until_s)
-                await self._table.run(marks, "COMMIT")
-            except BaseException:
-                # Also after a cancelled BEGIN or COMMIT, which the thread still carries out.
-                with suppress(sqlite3.Error):
-                    await marks.execute("ROLLBACK")
-                raise
+                mark = Mark(held.key, held.owner, context.clock.time_s() + self._retention_s)
+                await self._table.complete(files.marks, [mark])
             held.is_recorded = True
-
-    def _claim_in_hand(self) -> tuple[Context, Held]:
-        context = current_context()
-        if context is not None:
-            for held in reversed(context.bag.get(HELD, ())):
-                if held.inbox is self:
-                    return context, held
-        raise ConfigurationError(
-            "SqliteInbox.transaction",
-            self._path,
-            "use it inside a handler that stands behind OnceOnly with this same inbox",
-        )
 
     async def _fence(self, marks: aiosqlite.Connection, held: Held, now_s: float) -> None:
         row = await self._table.look(marks, held.key)
@@ -177,9 +170,8 @@ class SqliteInbox:
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[_Connections]:
         async with self._alone():
-            if self._connections is None:
-                self._connections = await self._open()
-            yield self._connections
+            files = self._connections
+            yield files if files is not None else await to_the_end(self._open())
 
     def _alone(self) -> asyncio.Lock:
         if self._transaction is not None and _inside.get() is self._transaction:
@@ -200,14 +192,12 @@ class SqliteInbox:
         except BaseException:
             await marks.close()
             raise
-        return _Connections(claims, marks)
+        self._connections = _Connections(claims, marks)
+        return self._connections
 
     async def _prune_now_and_then(self, files: _Connections, now_s: float) -> None:
         self._until_prune -= 1
         if self._until_prune < 0:
             self._until_prune = _PRUNE_EVERY
-            await self._table.prune(files.claims, now_s=now_s, max_count=_MAX_PRUNED)
-
-
-def _rebuild(path: str, retention: timedelta) -> SqliteInbox:
-    return SqliteInbox(path, retention=retention)
+            # More than can have come since the last time, so that the table shrinks again.
+            await self._table.prune(files.claims, now_s=now_s, max_count=4 * _PRUNE_EVERY)

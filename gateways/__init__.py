@@ -1,0 +1,1 @@
+"""Gateways: one package a broker, each implementing `pump.ports`; none imports another."""

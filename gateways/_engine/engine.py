@@ -1,0 +1,379 @@
+"""The engine: the asynchronous shell over all queues of one broker.
+
+It reads the clock, lets the state machine decide, writes the journal, and finishes in the
+journal's callback. Everything between two awaits is atomic, which is all the locking there is:
+an engine belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, wait
+from collections.abc import Sequence
+from functools import partial
+
+from pump.clock import Clock
+from pump.errors import QueueMismatch, QueueNotFound
+from pump.message import Delivery, Message
+from pump.outcome import ABANDON, Action
+from pump.ports import QueueStats
+from pump.subscription import MakeChannels, QueueSpec
+
+from .journal import (
+    Declared,
+    Done,
+    Entry,
+    Extended,
+    Forgotten,
+    Journal,
+    Lapsed,
+    Leased,
+    Moved,
+    NullJournal,
+    Purged,
+    Request,
+    Sent,
+    Settled,
+)
+from .moves import Arrival, Detached, Lapse
+from .record import LeaseBatch, Record
+from .redrive import dead_letter
+from .room import TICK_S, Room
+from .settings import QueueSettings, is_bare
+from .state import QueueState
+
+# A redrive whose write failed is tried again after this long.
+_REDRIVE_RETRY_S = 1.0
+
+
+class Engine:
+    """Send, receive, settle and extend on named queues, with SQS's semantics and more."""
+
+    def __init__(self, clock: Clock, journal: Journal | None = None) -> None:
+        self.clock = clock
+        self.rooms: dict[str, Room] = {}
+        self.next_seq = 1
+        self._journal: Journal = NullJournal() if journal is None else journal
+        self._is_closed = False
+
+    # Messages.
+
+    async def send(
+        self,
+        queue: str,
+        messages: Sequence[Message],
+        *,
+        delay_s: float = 0.0,
+        request: Request | None = None,
+    ) -> list[str]:
+        """Store messages and return their ids once they are as durable as the journal."""
+        room = self.room(queue)
+        state = room.state
+        arrival = state.prepare(
+            messages, first_seq=self.next_seq, now_s=self.clock.now_s(), delay_s=delay_s
+        )
+        self.next_seq += len(arrival.records)
+        entry = Sent(queue, arrival, state.deduplication.window_s, request)
+        await self._write(entry, partial(self._finish_send, room, arrival))
+        return [message.id for message in messages]
+
+    async def receive(
+        self,
+        queue: str,
+        *,
+        max_count: int,
+        wait_s: float,
+        lease_s: float,
+        owner: str = "",
+        request: int | None = None,
+    ) -> list[Delivery]:
+        """Lease messages, waiting up to `wait_s` for the first."""
+        room = self.room(queue)
+        deadline_s = self.clock.now_s() + wait_s
+        left_s = wait_s
+        while True:
+            now_s = self._promote(room)
+            batch = room.state.take(
+                max_count, lease_s=lease_s, now_s=now_s, owner=owner, request=request
+            )
+            if batch is not None:
+                room.stir()
+                return await self._hand_out(room, batch)
+            if left_s <= 0 or self._is_closed:
+                return []
+            is_woken = await room.wait(left_s)
+            left_s = deadline_s - self.clock.now_s() if is_woken else 0.0
+
+    async def settle(
+        self,
+        queue: str,
+        receipts: Sequence[str],
+        actions: Sequence[Action],
+        *,
+        request: Request | None = None,
+    ) -> list[int]:
+        """Apply actions and return the positions of those whose receipt was not valid."""
+        room = self.room(queue)
+        now_s = self._promote(room)
+        detached = room.state.detach(receipts, actions)
+        if detached.batches:
+            burials: list[Future[None]] = []
+            finish = partial(self._finish_settle, room, detached, now_s, burials)
+            await self._write(Settled(queue, detached, now_s, request), finish)
+            if burials:
+                # Only so that the caller finds the dead letter; a failed move is retried.
+                await wait(burials)
+        return detached.refused
+
+    async def extend(self, queue: str, receipts: Sequence[str], *, lease_s: float) -> list[int]:
+        """Make leases end `lease_s` from now; return the positions of invalid receipts."""
+        room = self.room(queue)
+        now_s = self._promote(room)
+        extension = room.state.extend(receipts, until_s=now_s + lease_s)
+        room.stir()
+        if extension.moved or extension.split:
+            await self._write(Extended(queue, extension), _ignore)
+        return extension.refused
+
+    async def end_leases(self, owner: str) -> None:
+        """Make everything available again that `owner` holds; each counts as an attempt."""
+        for room in self.rooms.values():
+            held = {r.batch: None for r in room.state.leases.values() if r.batch is not None}
+            theirs = [batch for batch in held if batch.owner == owner]
+            if theirs:
+                lapse = room.state.end_leases(theirs, now_s=self.clock.now_s())
+                tickets = self._finish_lapse(room, lapse)
+                room.stir()
+                if tickets:
+                    await wait(tickets)
+
+    def served(self, queue: str, owner: str, request: int) -> list[Delivery]:
+        """What a remote receive has leased, when its answer may have got lost."""
+        room = self.room(queue)
+        self._promote(room)
+        batch = _find_batch(room, owner, request)
+        return [] if batch is None else _deliveries(queue, batch)
+
+    def abandon_request(self, owner: str, request: int) -> None:
+        """Take back what a remote receive leased when its answer reached nobody."""
+        for room in self.rooms.values():
+            batch = _find_batch(room, owner, request)
+            if batch is not None:
+                self._abandon(room, batch)
+
+    async def forget(self, owner: str, *, below: int) -> None:
+        """Drop the answers kept for an owner's requests below a number."""
+        await self._write(Forgotten(owner, below), _ignore)
+
+    # Queues.
+
+    def room(self, queue: str) -> Room:
+        """Find a queue, or raise `QueueNotFound`."""
+        try:
+            return self.rooms[queue]
+        except KeyError:
+            raise QueueNotFound(queue) from None
+
+    async def ensure(self, spec: QueueSpec, make: MakeChannels) -> None:
+        """Create, validate or assume a queue; `QueueSettings.from_spec` says what can be wrong."""
+        await self.declare(QueueSettings.from_spec(spec), make, is_name_only=is_bare(spec))
+
+    async def declare(
+        self, wanted: QueueSettings, make: MakeChannels, *, is_name_only: bool
+    ) -> None:
+        """Create, validate or assume a queue.
+
+        Creating one that exists with other settings changes them, unless only the name counts:
+        that of a rejection target must not undo what its own subscription set.
+        """
+        if make is MakeChannels.ASSUME:
+            return
+        if make is MakeChannels.VALIDATE:
+            self._validate(wanted, is_name_only=is_name_only)
+            return
+        target = wanted.dead_letter_queue
+        if target is not None and target not in self.rooms:
+            await self._declare(QueueSettings(name=target))
+        existing = self.rooms.get(wanted.name)
+        if existing is None or (not is_name_only and existing.state.settings != wanted):
+            await self._declare(wanted)
+
+    async def queues(self) -> list[QueueStats]:
+        """Count what is in every queue."""
+        for room in self.rooms.values():
+            self._promote(room)
+        now_s = self.clock.now_s()
+        return [self.rooms[name].state.stats(now_s) for name in sorted(self.rooms)]
+
+    async def peek(self, queue: str, *, max_count: int) -> list[Message]:
+        """Look at the next available messages."""
+        room = self.room(queue)
+        self._promote(room)
+        return room.state.peek(max_count)
+
+    async def purge(self, queue: str) -> int:
+        """Remove every message, in flight or not."""
+        room = self.room(queue)
+        counts: list[int] = []
+
+        def finish(error: Exception | None) -> None:
+            if error is None:
+                counts.append(room.state.clear())
+
+        await self._write(Purged(queue), finish)
+        return counts[0]
+
+    def admit(self, settings: QueueSettings) -> Room:
+        """Make a queue, or change its settings, in memory only."""
+        room = self.rooms.get(settings.name)
+        if room is None:
+            room = Room(QueueState(settings), self.clock, self._promote)
+            self.rooms[settings.name] = room
+        else:
+            room.state.reconfigure(settings)
+            room.stir()
+        return room
+
+    def close(self) -> None:
+        """Send waiting receives home empty, and disarm every timer."""
+        self._is_closed = True
+        for room in self.rooms.values():
+            room.close()
+
+    def reopen(self) -> None:
+        """Let receives wait again."""
+        self._is_closed = False
+
+    # Finishing what the journal has written.
+
+    async def _write(self, entry: Entry, done: Done) -> None:
+        ticket = self._journal.write(entry, done)
+        if ticket is not None:
+            await ticket
+
+    def _finish_send(self, room: Room, arrival: Arrival, error: Exception | None) -> None:
+        if error is not None:
+            room.state.deduplication.withdraw(arrival.keys)
+            return
+        room.state.add(arrival.records)
+        room.stir()
+
+    async def _hand_out(self, room: Room, batch: LeaseBatch) -> list[Delivery]:
+        def finish(error: Exception | None) -> None:
+            if error is not None:
+                room.state.revoke(batch, now_s=self.clock.now_s())
+                room.stir()
+
+        ticket = self._journal.write(Leased(room.name, batch), finish)
+        if ticket is not None:
+            try:
+                await ticket
+            except BaseException:
+                self._abandon(room, batch)
+                raise
+        return _deliveries(room.name, batch)
+
+    def _abandon(self, room: Room, batch: LeaseBatch) -> None:
+        receipts = [record.receipt for record in batch.members.values()]
+        if receipts:
+            now_s = self.clock.now_s()
+            detached = room.state.detach(receipts, [ABANDON] * len(receipts))
+            finish = partial(self._finish_settle, room, detached, now_s, [])
+            self._journal.write(Settled(room.name, detached, now_s), finish)
+
+    def _finish_settle(
+        self,
+        room: Room,
+        detached: Detached,
+        now_s: float,
+        burials: list[Future[None]],
+        error: Exception | None,
+    ) -> None:
+        state = room.state
+        if error is not None:
+            state.reattach(detached.records())
+        else:
+            state.finish_acked(detached.acked)
+            if detached.returned:
+                dead = state.finish_returned(detached.returned, now_s=now_s)
+                burials += self._bury(room, dead)
+        room.stir()
+
+    def _promote(self, room: Room) -> float:
+        """Let a queue catch up with the clock, and return the time."""
+        now_s = self.clock.now_s()
+        lapse = room.state.promote(now_s + TICK_S)
+        if lapse is not None and lapse.batches:
+            self._finish_lapse(room, lapse)
+        return now_s
+
+    def _finish_lapse(self, room: Room, lapse: Lapse) -> list[Future[None]]:
+        ticket = self._journal.write(Lapsed(room.name, lapse), _ignore)
+        burials = self._bury(room, lapse.dead)
+        return burials if ticket is None else [ticket, *burials]
+
+    def _bury(self, room: Room, dead: Sequence[Record]) -> list[Future[None]]:
+        """Move messages that had their last delivery to the dead-letter queue (T5)."""
+        if not dead:
+            return []
+        target = self.rooms[room.state.settings.dead_letter_queue or ""]
+        now_s, wall_s = self.clock.now_s(), self.clock.time_s()
+        tickets = []
+        for record in dead:
+            message = dead_letter(
+                record.message, queue=room.name, attempt=record.attempt, wall_s=wall_s
+            )
+            copy = Record(self.next_seq, message, now_s)
+            self.next_seq += 1
+            done = partial(self._finish_burial, room, record, target, copy)
+            tickets.append(self._journal.write(Moved(record, target.name, copy), done))
+        return [ticket for ticket in tickets if ticket is not None]
+
+    def _finish_burial(
+        self, room: Room, record: Record, target: Room, copy: Record, error: Exception | None
+    ) -> None:
+        if error is not None:
+            room.state.postpone(record, until_s=self.clock.now_s() + _REDRIVE_RETRY_S)
+        else:
+            room.state.finish_acked([record])
+            target.state.add([copy])
+            target.stir()
+        room.stir()
+
+    async def _declare(self, settings: QueueSettings) -> None:
+        def finish(error: Exception | None) -> None:
+            if error is None:
+                self.admit(settings)
+
+        await self._write(Declared(settings), finish)
+
+    def _validate(self, wanted: QueueSettings, *, is_name_only: bool) -> None:
+        existing = self.room(wanted.name).state.settings
+        if wanted.dead_letter_queue is not None:
+            self.room(wanted.dead_letter_queue)
+        differences = existing.differences(wanted)
+        if differences and not is_name_only:
+            raise QueueMismatch(wanted.name, differences)
+
+
+def _find_batch(room: Room, owner: str, request: int) -> LeaseBatch | None:
+    """What a remote request has leased, as far as it is still leased."""
+    held = (record.batch for record in room.state.leases.values())
+    return next((b for b in held if b and b.owner == owner and b.request == request), None)
+
+
+def _deliveries(queue: str, batch: LeaseBatch) -> list[Delivery]:
+    """Hand over what is leased."""
+    return [
+        Delivery(
+            message=record.message,
+            queue=queue,
+            receipt=record.receipt,
+            attempt=record.attempt,
+            lease_expires_at_s=batch.expires_s,
+        )
+        for record in batch.members.values()
+    ]
+
+
+def _ignore(error: Exception | None) -> None:
+    """Nothing to finish: memory already says what the entry says."""

@@ -1,0 +1,127 @@
+"""The journal: what an engine must not forget, and who is told when it is written.
+
+The engine changes its memory in the callback of a write, so memory never runs ahead of what
+is durable: a send becomes visible, an ack final, a receive handed out, only when written.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable
+from typing import Protocol
+
+import attrs
+
+from .moves import Arrival, Detached, Extension, Lapse
+from .record import LeaseBatch, Record
+from .settings import QueueSettings
+
+
+@attrs.frozen
+class Request:
+    """A remote request whose answer must survive, so that asking again does nothing twice."""
+
+    owner: str
+    number: int
+
+
+@attrs.frozen
+class Declared:
+    """A queue was made, or got other settings."""
+
+    settings: QueueSettings
+
+
+@attrs.frozen
+class Sent:
+    """Messages were accepted."""
+
+    queue: str
+    arrival: Arrival
+    window_s: float
+    request: Request | None = None
+
+
+@attrs.frozen
+class Leased:
+    """Messages were handed out."""
+
+    queue: str
+    batch: LeaseBatch
+
+
+@attrs.frozen
+class Settled:
+    """Messages were acked, deferred or abandoned."""
+
+    queue: str
+    detached: Detached
+    now_s: float
+    request: Request | None = None
+
+
+@attrs.frozen
+class Extended:
+    """Leases end later."""
+
+    queue: str
+    extension: Extension
+
+
+@attrs.frozen
+class Lapsed:
+    """Leases ended unsettled; the attempts they counted are kept."""
+
+    queue: str
+    lapse: Lapse
+
+
+@attrs.frozen
+class Moved:
+    """A message had its last delivery and becomes `target` in the dead-letter queue."""
+
+    source: Record
+    queue: str
+    target: Record
+
+
+@attrs.frozen
+class Purged:
+    """Every message of a queue was removed."""
+
+    queue: str
+
+
+@attrs.frozen
+class Forgotten:
+    """The owner has its answers to all requests below this number."""
+
+    owner: str
+    below: int
+
+
+Entry = Declared | Sent | Leased | Settled | Extended | Lapsed | Moved | Purged | Forgotten
+Done = Callable[[Exception | None], None]
+"""Called once on the loop: with None when the entry is durable, else with what prevented it."""
+
+
+class Journal(Protocol):
+    """Writes entries in the order given, each wholly or not at all.
+
+    When one fails, all that were waiting behind it fail too: they were decided in the belief
+    that it would succeed (a duplicate is only refused because the first one is being stored).
+    """
+
+    def write(self, entry: Entry, done: Done) -> Future[None] | None:
+        """Take an entry; `done` is called when it is written or has failed, in order.
+
+        Returns None when `done` was called already, else a future that ends after `done`,
+        with the same error. Cancelling the future stops nothing.
+        """
+
+
+class NullJournal:
+    """Forgets everything at once: the memory gateway's."""
+
+    def write(self, entry: Entry, done: Done) -> None:
+        done(None)

@@ -1,0 +1,142 @@
+"""The line: which available message comes next.
+
+READY messages stand in the deque of fresh ones when they never left it, else in a heap of
+offered ones by rank. Members of an ordering domain wait in their domain, which offers only its
+head. The rank is the sequence number, negative for LIFO, so a returned message has its old
+place again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+from .domain import Domain
+from .record import LEASED, READY, LeaseBatch, Record
+from .settings import QueueSettings
+
+
+class Line:
+    """The order of one queue. Knows phases, and changes none."""
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self._is_lifo = settings.is_lifo
+        self._is_strict = settings.is_strict
+        self._fresh: deque[Record] = deque()
+        self._offered: list[tuple[int, Record]] = []
+        self._domains: dict[str | None, Domain] = {}
+
+    def has_candidates(self) -> bool:
+        """Whether `pop` could find something; a blocked domain's offer may prove it wrong."""
+        return bool(self._fresh or self._offered)
+
+    def append(self, record: Record) -> None:
+        """Let a new message join, at the end."""
+        if self._is_strict or record.message.group is not None:
+            self._join_domain(record)
+        elif record.phase == READY:
+            self._fresh.append(record)
+
+    def pop_fresh(self, max_count: int) -> list[Record]:
+        """Take from the front in one go, when no returned or ordered message competes."""
+        fresh = self._fresh
+        if self._offered or self._is_lifo:
+            return []
+        if max_count >= len(fresh):
+            everything = list(fresh)
+            fresh.clear()
+            return everything
+        popleft = fresh.popleft
+        return [popleft() for _ in range(max_count)]
+
+    def pop(self, batch: LeaseBatch) -> Record | None:
+        """Take the next message for `batch`, None when none may be delivered."""
+        fresh, offered = self._fresh, self._offered
+        while offered:
+            if fresh and offered[0][0] > (-fresh[-1].seq if self._is_lifo else fresh[0].seq):
+                break
+            record = heappop(offered)[1]
+            record.is_offered = False
+            domain = record.domain
+            if domain is None:
+                return record
+            if domain.is_deliverable(record, batch, is_strict=self._is_strict):
+                domain.take_head(batch)
+                self._offer_successor(domain)
+                return record
+        if not fresh:
+            return None
+        return fresh.pop() if self._is_lifo else fresh.popleft()
+
+    def put_back(self, record: Record) -> None:
+        """Return a message that was in flight to its old place."""
+        domain = record.domain
+        if domain is not None:
+            domain.put(self._rank(record), record)
+            self.release(domain)
+        elif record.phase == READY:
+            self._offer(self._rank(record), record)
+
+    def make_available(self, record: Record) -> None:
+        """Offer a message whose delay is over."""
+        if record.domain is None:
+            self._offer(self._rank(record), record)
+        else:
+            self._offer_head(record.domain)
+
+    def release(self, domain: Domain) -> None:
+        """Count one message of the domain as no longer in flight."""
+        domain.release()
+        if domain.is_empty:
+            self._domains.pop(domain.key, None)
+        else:
+            self._offer_head(domain)
+
+    def rebuild(self, settings: QueueSettings, records: Iterable[Record]) -> None:
+        """Form the line anew from all messages of the queue, under other settings."""
+        self.clear()
+        self._is_lifo, self._is_strict = settings.is_lifo, settings.is_strict
+        # Those in flight first, so that no head of a busy domain is offered.
+        for record in sorted(records, key=lambda r: (r.phase < LEASED, r.seq)):
+            record.domain = None
+            record.is_offered = False
+            self.append(record)
+
+    def clear(self) -> None:
+        """Forget everybody."""
+        self._fresh.clear()
+        self._offered.clear()
+        self._domains.clear()
+
+    def _rank(self, record: Record) -> int:
+        return -record.seq if self._is_lifo else record.seq
+
+    def _offer(self, rank: int, record: Record) -> None:
+        record.is_offered = True
+        heappush(self._offered, (rank, record))
+
+    def _offer_head(self, domain: Domain) -> None:
+        candidate = domain.candidate()
+        if candidate is not None:
+            self._offer(*candidate)
+
+    def _offer_successor(self, domain: Domain) -> None:
+        # Only for the rest of this receive: as long as the domain is in flight, any other
+        # receive that meets the offer drops it, and the domain's release makes it again.
+        if domain.waiting and not self._is_strict:
+            rank, record = domain.waiting[0]
+            if record.phase == READY and not record.is_offered:
+                self._offer(rank, record)
+
+    def _join_domain(self, record: Record) -> None:
+        key = record.message.group
+        domain = self._domains.get(key)
+        if domain is None:
+            domain = self._domains[key] = Domain(key)
+        record.domain = domain
+        if record.phase >= LEASED:
+            domain.in_flight += 1
+        else:
+            domain.put(self._rank(record), record)
+            self._offer_head(domain)

@@ -1,0 +1,80 @@
+"""Moves: what a step of the state machine decided, for the shell to journal and finish."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import attrs
+
+from pump.outcome import Abandon, Defer
+
+from .record import LeaseBatch, Record
+
+
+@attrs.define
+class Arrival:
+    """Messages about to be stored, without those the de-duplication window refused."""
+
+    records: list[Record] = attrs.field(factory=list)
+    keys: list[str] = attrs.field(factory=list)
+    """De-duplication ids that were admitted for them."""
+
+
+@attrs.define
+class Return:
+    """A message to be given back: after `delay_s`, counted as an attempt or not."""
+
+    record: Record
+    delay_s: float
+    is_counted: bool
+
+    @classmethod
+    def by(cls, record: Record, action: Defer | Abandon) -> Return:
+        """What the action asks for."""
+        match action:
+            case Defer(delay_s):
+                return cls(record, delay_s, True)
+            case Abandon():
+                return cls(record, 0.0, False)
+            case _:
+                assert_never(action)
+
+
+@attrs.define
+class Detached:
+    """Settlements whose lease was valid, about to be finished."""
+
+    acked: list[Record] = attrs.field(factory=list)
+    returned: list[Return] = attrs.field(factory=list)
+    refused: list[int] = attrs.field(factory=list)
+    """Positions of the settlements whose receipt was not valid."""
+    batches: list[LeaseBatch] = attrs.field(factory=list)
+    """The lease batches they came from; one may be named twice."""
+
+    def records(self) -> list[Record]:
+        """All that were detached."""
+        return [*self.acked, *(each.record for each in self.returned)]
+
+
+@attrs.define
+class Lapse:
+    """Leases that ended without a settlement."""
+
+    batches: list[LeaseBatch] = attrs.field(factory=list)
+    returned: list[Record] = attrs.field(factory=list)
+    dead: list[Record] = attrs.field(factory=list)
+    """Those that had their last delivery; they are in limbo until moved."""
+
+
+@attrs.define
+class Extension:
+    """Leases that end later now."""
+
+    moved: list[LeaseBatch] = attrs.field(factory=list)
+    """Batches that were extended whole."""
+    split: list[LeaseBatch] = attrs.field(factory=list)
+    """New batches, made of the extended part of another."""
+    shrunk: list[LeaseBatch] = attrs.field(factory=list)
+    """What the split ones were taken out of."""
+    refused: list[int] = attrs.field(factory=list)
+    """Positions of the receipts that were not valid."""

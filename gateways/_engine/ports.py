@@ -1,0 +1,83 @@
+"""The ports over an engine, in this process or another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from pump.errors import InvalidReceipt
+from pump.message import Delivery, Message
+from pump.outcome import Refusal, Settlement
+from pump.ports import QueueStats
+from pump.subscription import MakeChannels, QueueSpec
+
+from .broker import Broker
+
+
+class EngineConsumer:
+    """Receives from one queue of an engine."""
+
+    def __init__(self, engine: Broker, queue: str, lease: timedelta) -> None:
+        self._engine = engine
+        self._queue = queue
+        self._lease_s = lease.total_seconds()
+
+    async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
+        return await self._engine.receive(
+            self._queue,
+            max_count=max_count,
+            wait_s=wait_s,
+            lease_s=self._lease_s,
+        )
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+        receipts = [settlement.delivery.receipt for settlement in settlements]
+        actions = [settlement.action for settlement in settlements]
+        refused = await self._engine.settle(self._queue, receipts, actions)
+        return [refusal(self._queue, settlements[position].delivery) for position in refused]
+
+    async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> Sequence[Refusal]:
+        receipts = [delivery.receipt for delivery in deliveries]
+        refused = await self._engine.extend(self._queue, receipts, lease_s=lease_s)
+        return [refusal(self._queue, deliveries[position]) for position in refused]
+
+    async def aclose(self) -> None:
+        """Nothing to let go of: the engine is the gateway's."""
+
+
+class EngineProducer:
+    """Sends to one queue of an engine."""
+
+    def __init__(self, engine: Broker, queue: str) -> None:
+        self._engine = engine
+        self._queue = queue
+
+    async def send(self, messages: Sequence[Message], *, delay_s: float = 0.0) -> Sequence[str]:
+        return await self._engine.send(self._queue, messages, delay_s=delay_s)
+
+    async def aclose(self) -> None:
+        """Nothing to let go of: the engine is the gateway's."""
+
+
+class EngineAdmin:
+    """Looks after the queues of an engine."""
+
+    def __init__(self, engine: Broker) -> None:
+        self._engine = engine
+
+    async def ensure(self, spec: QueueSpec, make: MakeChannels) -> None:
+        await self._engine.ensure(spec, make)
+
+    async def queues(self) -> Sequence[QueueStats]:
+        return await self._engine.queues()
+
+    async def peek(self, queue: str, *, max_count: int = 10) -> Sequence[Message]:
+        return await self._engine.peek(queue, max_count=max_count)
+
+    async def purge(self, queue: str) -> int:
+        return await self._engine.purge(queue)
+
+
+def refusal(queue: str, delivery: Delivery) -> Refusal:
+    """Refuse a delivery whose receipt is not valid."""
+    return Refusal(delivery, InvalidReceipt(queue, delivery.receipt))

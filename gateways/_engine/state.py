@@ -1,0 +1,320 @@
+"""One queue as a pure state machine: no await, no clock, no log; `now_s` is an argument.
+
+A message is READY, DELAYED, LEASED or in LIMBO; `record.Phase` has the transitions, `line.py`
+the order. Settling takes two steps so that a journal can be written in between: `detach` takes
+the lease away and leaves the message in LIMBO, then `finish_…` or, when the write failed,
+`reattach`. The same holds for a receive: `take`, and `revoke` when it reached nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+from pump.ids import new_id
+from pump.message import Message
+from pump.outcome import Ack, Action
+from pump.ports import QueueStats
+
+from .agenda import Agenda
+from .deduplication import DeduplicationWindow
+from .line import Line
+from .moves import Arrival, Detached, Extension, Lapse, Return
+from .record import DELAYED, LEASED, LIMBO, READY, LeaseBatch, Record
+from .settings import QueueSettings
+
+
+class QueueState:
+    """Everything one queue knows. The caller promotes before it takes, settles or looks."""
+
+    def __init__(self, settings: QueueSettings, *, tokens: Callable[[], str] = new_id) -> None:
+        self.settings = settings
+        self.records: dict[int, Record] = {}
+        """Every message, oldest first."""
+        self.leases: dict[str, Record] = {}
+        """Every message under a lease, by receipt."""
+        self.agenda = Agenda()
+        self.deduplication = DeduplicationWindow(settings.deduplication_window_s)
+        self.line = Line(settings)
+        self._tokens = tokens
+        self._delayed_count = 0
+        self._limbo_count = 0
+
+    # Sending.
+
+    def prepare(
+        self, messages: Iterable[Message], *, first_seq: int, now_s: float, delay_s: float = 0.0
+    ) -> Arrival:
+        """Make records for the messages that are not duplicates; `add` stores them."""
+        arrival = Arrival()
+        records = arrival.records
+        phase, due_s = (DELAYED, now_s + delay_s) if delay_s > 0 else (READY, 0.0)
+        seq = first_seq
+        for message in messages:
+            key = message.deduplication_id
+            if key is not None and self.deduplication.window_s > 0:
+                if not self.deduplication.admit(key, now_s):
+                    continue
+                arrival.keys.append(key)
+            records.append(Record(seq, message, now_s, None, 0, phase, due_s))
+            seq += 1
+        return arrival
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Store records, made by `prepare` and in the order of their numbers."""
+        known, append = self.records, self.line.append
+        for record in records:
+            known[record.seq] = record
+            if record.phase == DELAYED:
+                self._delay(record)
+            append(record)
+
+    # Receiving.
+
+    def take(
+        self,
+        max_count: int,
+        *,
+        lease_s: float,
+        now_s: float,
+        owner: str = "",
+        request: int | None = None,
+    ) -> LeaseBatch | None:
+        """Lease up to `max_count` of the messages that come next; None when there is none."""
+        line = self.line
+        if max_count < 1 or not line.has_candidates():
+            return None
+        batch = LeaseBatch(self._tokens(), owner, now_s + lease_s, request)
+        records = line.pop_fresh(max_count) or _pop_each(line, batch, max_count)
+        members, leases, prefix = batch.members, self.leases, f"{batch.id}."
+        for record in records:
+            seq = record.seq
+            record.attempt += 1
+            record.phase = LEASED
+            record.batch = batch
+            record.receipt = receipt = f"{prefix}{seq}"
+            leases[receipt] = record
+            members[seq] = record
+        if not members:
+            return None
+        self.agenda.add(batch.expires_s, batch)
+        return batch
+
+    def revoke(self, batch: LeaseBatch, *, now_s: float) -> None:
+        """Undo a `take` that reached nobody: nothing is hidden, nothing counted."""
+        for record in list(batch.members.values()):
+            del self.leases[record.receipt]
+            self._give_back(Return(record, 0.0, False), now_s, [])
+        batch.members.clear()
+        self.agenda.note_stale()
+
+    # Settling.
+
+    def detach(self, receipts: Iterable[str], actions: Iterable[Action]) -> Detached:
+        """Take the leases away; what becomes of the messages is finished later."""
+        detached = Detached()
+        acked, leases = detached.acked, self.leases
+        last: LeaseBatch | None = None
+        for position, (receipt, action) in enumerate(zip(receipts, actions, strict=True)):
+            record = leases.pop(receipt, None)
+            if record is None or record.batch is None:
+                detached.refused.append(position)
+                continue
+            batch = record.batch
+            del batch.members[record.seq]
+            record.phase = LIMBO
+            if batch is not last:
+                detached.batches.append(batch)
+                last = batch
+            if isinstance(action, Ack):
+                acked.append(record)
+            else:
+                detached.returned.append(Return.by(record, action))
+        self._limbo_count += len(acked) + len(detached.returned)
+        for batch in detached.batches:
+            if not batch.members:
+                # An emptied dictionary keeps its table; a cleared one gives it back.
+                batch.members.clear()
+                self.agenda.note_stale()
+        return detached
+
+    def finish_acked(self, records: Iterable[Record]) -> None:
+        """Remove messages in limbo for good."""
+        known = self.records
+        for record in records:
+            if known.pop(record.seq, None) is not None:
+                self._limbo_count -= 1
+                if record.domain is not None:
+                    self.line.release(record.domain)
+
+    def finish_returned(self, returns: Iterable[Return], *, now_s: float) -> list[Record]:
+        """Give messages in limbo back; return those that had their last delivery instead."""
+        dead: list[Record] = []
+        for each in returns:
+            if each.record.seq in self.records:
+                self._limbo_count -= 1
+                self._give_back(each, now_s, dead)
+        return dead
+
+    def reattach(self, records: Iterable[Record]) -> None:
+        """Put messages in limbo back under the lease they had."""
+        for record in records:
+            if record.seq in self.records and record.batch is not None:
+                self._limbo_count -= 1
+                self._lease_again(record, record.batch)
+
+    def postpone(self, record: Record, *, until_s: float) -> None:
+        """Hide a message in limbo under a lease nobody holds, to decide anew at its end."""
+        if record.seq in self.records:
+            self._limbo_count -= 1
+            record.receipt = self._tokens()
+            self._lease_again(record, LeaseBatch(record.receipt, "", until_s))
+
+    def _lease_again(self, record: Record, batch: LeaseBatch) -> None:
+        record.phase = LEASED
+        record.batch = batch
+        self.leases[record.receipt] = record
+        if not batch.members:
+            self.agenda.add(batch.expires_s, batch)
+        batch.members[record.seq] = record
+
+    def _give_back(self, each: Return, now_s: float, dead: list[Record]) -> bool:
+        record, limit = each.record, self.settings.max_receive_count
+        if not each.is_counted:
+            record.attempt -= 1
+        elif limit is not None and record.attempt >= limit:
+            record.phase = LIMBO
+            self._limbo_count += 1
+            dead.append(record)
+            return False
+        record.batch = None
+        record.receipt = ""
+        record.phase = READY
+        if each.delay_s > 0:
+            record.phase = DELAYED
+            record.due_s = now_s + each.delay_s
+            self._delay(record)
+        self.line.put_back(record)
+        return True
+
+    def _delay(self, record: Record) -> None:
+        self._delayed_count += 1
+        self.agenda.add(record.due_s, record)
+
+    # Time and leases.
+
+    def promote(self, now_s: float) -> Lapse | None:
+        """Do what time has brought: delays that are over, leases that ran out."""
+        if not self.agenda.may_be_due(now_s):
+            return None
+        lapse = Lapse()
+        for subject in self.agenda.pop_due(now_s):
+            if isinstance(subject, LeaseBatch):
+                self._end_lease(subject, now_s, lapse)
+            else:
+                self._delayed_count -= 1
+                subject.phase = READY
+                self.line.make_available(subject)
+        return lapse
+
+    def end_leases(self, batches: Iterable[LeaseBatch], *, now_s: float) -> Lapse:
+        """End leases before their time; the delivery counts as an attempt."""
+        lapse = Lapse()
+        for batch in batches:
+            self._end_lease(batch, now_s, lapse)
+            self.agenda.note_stale()
+        return lapse
+
+    def extend(self, receipts: Sequence[str], *, until_s: float) -> Extension:
+        """Make leases end at `until_s`."""
+        extension = Extension()
+        wanted: dict[LeaseBatch, dict[int, Record]] = {}
+        for position, receipt in enumerate(receipts):
+            record = self.leases.get(receipt)
+            if record is None or record.batch is None:
+                extension.refused.append(position)
+            else:
+                wanted.setdefault(record.batch, {})[record.seq] = record
+        for batch, records in wanted.items():
+            if len(records) == len(batch.members):
+                batch.expires_s = until_s
+                self.agenda.note_stale()
+                extension.moved.append(batch)
+                self.agenda.add(until_s, batch)
+            else:
+                extension.shrunk.append(batch)
+                extension.split.append(self._split(batch, records, until_s))
+        return extension
+
+    def _split(self, batch: LeaseBatch, records: dict[int, Record], until_s: float) -> LeaseBatch:
+        part = LeaseBatch(self._tokens(), batch.owner, until_s, None, records)
+        for seq, record in records.items():
+            del batch.members[seq]
+            record.batch = part
+        self.agenda.add(until_s, part)
+        return part
+
+    def _end_lease(self, batch: LeaseBatch, now_s: float, lapse: Lapse) -> None:
+        lapse.batches.append(batch)
+        for record in list(batch.members.values()):
+            del self.leases[record.receipt]
+            if self._give_back(Return(record, 0.0, True), now_s, lapse.dead):
+                lapse.returned.append(record)
+        batch.members.clear()
+
+    # Administration.
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Adopt other settings; messages in the queue follow the new order from now on."""
+        self.settings = settings
+        self.deduplication.window_s = settings.deduplication_window_s
+        self.line.rebuild(settings, self.records.values())
+
+    def restore(self, records: Iterable[Record]) -> None:
+        """Start from records as they once were, leased ones with their receipt and batch."""
+        for record in records:
+            self.records[record.seq] = record
+            if record.phase == DELAYED:
+                self._delay(record)
+            elif record.phase == LEASED and record.batch is not None:
+                self._lease_again(record, record.batch)
+        self.line.rebuild(self.settings, self.records.values())
+
+    def peek(self, max_count: int) -> list[Message]:
+        """The next available messages in the queue's order."""
+        records: Iterable[Record] = self.records.values()
+        if self.settings.is_lifo:
+            records = reversed(self.records.values())
+        return [r.message for r in islice((r for r in records if r.phase == READY), max_count)]
+
+    def clear(self) -> int:
+        """Remove every message, in flight or not, and return how many there were."""
+        count = len(self.records)
+        for record in self.leases.values():
+            if record.batch is not None:
+                record.batch.members.clear()
+        self.records.clear()
+        self.leases.clear()
+        self.line.clear()
+        self.agenda.clear()
+        self._delayed_count = self._limbo_count = 0
+        return count
+
+    def stats(self, now_s: float) -> QueueStats:
+        """Count what is here now."""
+        oldest = next(iter(self.records.values()), None)
+        in_flight = len(self.leases) + self._limbo_count
+        return QueueStats(
+            name=self.settings.name,
+            visible=len(self.records) - self._delayed_count - in_flight,
+            in_flight=in_flight,
+            delayed=self._delayed_count,
+            oldest_age_s=None if oldest is None else max(0.0, now_s - oldest.sent_at_s),
+        )
+
+
+def _pop_each(line: Line, batch: LeaseBatch, max_count: int) -> list[Record]:
+    records: list[Record] = []
+    while len(records) < max_count and (record := line.pop(batch)) is not None:
+        records.append(record)
+    return records

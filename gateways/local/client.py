@@ -1,0 +1,222 @@
+"""The client: the engine of another process, with the engine's own methods."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+
+import attrs
+import msgspec
+
+from pump.clock import Clock
+from pump.errors import ConnectionFailed, PumpError
+from pump.message import Delivery, Message
+from pump.outcome import Action
+from pump.ports import QueueStats
+from pump.subscription import MakeChannels, QueueSpec
+
+from .._engine.settings import QueueSettings, is_bare
+from . import codec, wire
+from .dispatcher import Dispatcher
+
+
+@attrs.define(eq=False)
+class _Call:
+    request: wire.Request
+    answer: asyncio.Future[bytes]
+
+
+class Client:
+    """Requests in flight survive their host: they are asked again of the next one.
+
+    Cancelling a receive takes back what it leased. Cancelling anything else only stops the
+    waiting, as with an engine in this process.
+    """
+
+    def __init__(self, owner: str, clock: Clock, on_lost: Callable[[], object]) -> None:
+        self._owner = owner
+        self._clock = clock
+        self._on_lost = on_lost
+        self._numbers = count(1)
+        self._calls: dict[int, _Call] = {}
+        self._writer: StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._target = ""
+
+    async def connect(self, address: Path) -> bool:
+        """Greet the host that listens there and ask again what is unanswered; False if none."""
+        try:
+            reader, writer = await asyncio.open_unix_connection(address)
+        except (ConnectionError, FileNotFoundError):
+            return False
+        self._target = str(address)
+        writer.write(wire.frame(wire.Hello(self._owner, wire.PROTOCOL)))
+        try:
+            welcome = wire.decode_answer(await wire.read_frame(reader))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+            return False
+        except BaseException:
+            writer.close()
+            raise
+        if isinstance(welcome, wire.Failure):
+            writer.close()
+            raise wire.unpack_failure(welcome, self._target)
+        self._writer = writer
+        for call in self._calls.values():
+            writer.write(wire.frame(_again(call.request)))
+        self._reading = asyncio.create_task(self._read(reader, writer), name="pumphouse-client")
+        return True
+
+    def hand_over(self, dispatcher: Dispatcher) -> None:
+        """Ask from now on in this process, which has become the host."""
+        self._dispatcher = dispatcher
+        for call in self._calls.values():
+            dispatcher.submit(self._owner, _again(call.request), self._on_answer)
+
+    def fail(self, error: PumpError) -> None:
+        """Give up on everything unanswered."""
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            _fail(call.answer, error)
+
+    async def aclose(self) -> None:
+        """Say goodbye, as far as there is somebody to say it to."""
+        if self._writer is not None:
+            bye = self._begin(wire.Bye(next(self._numbers)))
+            await asyncio.wait([bye], timeout=1.0)
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+            self._writer = None
+        for call in self._calls.values():
+            if isinstance(call.request, wire.Receive) and not call.answer.done():
+                call.answer.set_result(wire.encode([]))
+        self.fail(ConnectionFailed(self._target, "the gateway was closed"))
+
+    # What an engine does.
+
+    async def send(
+        self, queue: str, messages: Sequence[Message], *, delay_s: float = 0.0
+    ) -> list[str]:
+        packed = [codec.pack(message) for message in messages]
+        number, below = self._next()
+        await self._call(wire.Send(number, below, queue, packed, delay_s))
+        return [message.id for message in messages]
+
+    async def receive(
+        self, queue: str, *, max_count: int, wait_s: float, lease_s: float
+    ) -> list[Delivery]:
+        number, _ = self._next()
+        request = wire.Receive(number, queue, max_count, wait_s, lease_s)
+        handed = wire.decode_handed(await self._call(request))
+        now_s = self._clock.now_s()
+        return [
+            Delivery(
+                message=codec.unpack(each.packed),
+                queue=queue,
+                receipt=each.receipt,
+                attempt=each.attempt,
+                lease_expires_at_s=now_s + each.left_s,
+            )
+            for each in handed
+        ]
+
+    async def settle(
+        self, queue: str, receipts: Sequence[str], actions: Sequence[Action]
+    ) -> list[int]:
+        number, below = self._next()
+        packed = wire.pack_actions(actions)
+        result = await self._call(wire.Settle(number, below, queue, list(receipts), packed))
+        return codec.unpack_positions(result)
+
+    async def extend(self, queue: str, receipts: Sequence[str], *, lease_s: float) -> list[int]:
+        number, _ = self._next()
+        result = await self._call(wire.Extend(number, queue, list(receipts), lease_s))
+        return codec.unpack_positions(result)
+
+    async def ensure(self, spec: QueueSpec, make: MakeChannels) -> None:
+        settings = codec.pack_settings(QueueSettings.from_spec(spec))
+        number, _ = self._next()
+        await self._call(wire.Declare(number, settings, make.value, is_bare(spec)))
+
+    async def queues(self) -> list[QueueStats]:
+        counts = wire.decode_counts(await self._call(wire.Stats(self._next()[0])))
+        return [
+            QueueStats(
+                name=each.name,
+                visible=each.visible,
+                in_flight=each.in_flight,
+                delayed=each.delayed,
+                oldest_age_s=each.oldest_age_s,
+            )
+            for each in counts
+        ]
+
+    async def peek(self, queue: str, *, max_count: int) -> list[Message]:
+        result = await self._call(wire.Peek(self._next()[0], queue, max_count))
+        return [codec.unpack(packed) for packed in wire.decode_packed(result)]
+
+    async def purge(self, queue: str) -> int:
+        return wire.decode_number(await self._call(wire.Purge(self._next()[0], queue)))
+
+    # Asking.
+
+    def _next(self) -> tuple[int, int]:
+        number = next(self._numbers)
+        return number, next(iter(self._calls), number)
+
+    async def _call(self, request: wire.Request) -> bytes:
+        answer = self._begin(request)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if isinstance(request, wire.Receive):
+                self._calls.pop(request.number, None)
+                self._begin(wire.Cancel(next(self._numbers), request.number))
+            raise
+
+    def _begin(self, request: wire.Request) -> asyncio.Future[bytes]:
+        call = _Call(request, asyncio.get_running_loop().create_future())
+        self._calls[request.number] = call
+        if self._dispatcher is not None:
+            self._dispatcher.submit(self._owner, request, self._on_answer)
+        elif self._writer is not None:
+            self._writer.write(wire.frame(request))
+        return call.answer
+
+    async def _read(self, reader: StreamReader, writer: StreamWriter) -> None:
+        try:
+            while True:
+                self._on_answer(wire.decode_answer(await wire.read_frame(reader)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self._writer = None
+            self._on_lost()
+        finally:
+            writer.close()
+
+    def _on_answer(self, answer: wire.Answer) -> None:
+        call = self._calls.pop(answer.number, None)
+        if call is None or call.answer.done():
+            return
+        if isinstance(answer, wire.Reply):
+            call.answer.set_result(answer.result)
+        else:
+            _fail(call.answer, wire.unpack_failure(answer, self._target))
+
+
+def _again(request: wire.Request) -> wire.Request:
+    if isinstance(request, wire.Receive):
+        return msgspec.structs.replace(request, is_repeat=True)
+    return request
+
+
+def _fail(answer: asyncio.Future[bytes], error: PumpError) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+        # Nobody waits for a cancel's answer; its failure is not a forgotten one.
+        answer.exception()

@@ -1,0 +1,176 @@
+"""The dispatcher: carries out the requests of other processes on the engine, each once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import assert_never
+
+from pump.errors import PumpError
+from pump.subscription import MakeChannels
+
+from .._engine.engine import Engine
+from .._engine.journal import Request as Origin
+from . import codec, wire
+
+Answered = Callable[[wire.Answer], None]
+_NOTHING = b""
+
+# Stored answers are deleted this many at a time.
+_FORGET_AT = 256
+
+
+class Dispatcher:
+    """Runs requests as tasks and knows which were carried out before."""
+
+    def __init__(self, engine: Engine, replies: dict[tuple[str, int], bytes]) -> None:
+        self._engine = engine
+        self._replies: dict[str, dict[int, bytes]] = {}
+        self._running: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._receiving: set[tuple[str, int]] = set()
+        for (owner, number), reply in sorted(replies.items()):
+            self._replies.setdefault(owner, {})[number] = reply
+
+    def submit(self, owner: str, request: wire.Request, answered: Answered) -> None:
+        """Start a request; requests of one owner take effect in the order submitted."""
+        key = (owner, request.number)
+        task = asyncio.create_task(
+            self._answer(owner, request, answered), name=f"pumphouse-request-{request.number}"
+        )
+        self._running[key] = task
+        if isinstance(request, wire.Receive):
+            self._receiving.add(key)
+        task.add_done_callback(lambda _: self._ended(key, task))
+
+    async def leave(self, owner: str) -> None:
+        """Stop an owner's receives, unanswered, and finish the rest."""
+        theirs = {key: task for key, task in self._running.items() if key[0] == owner}
+        await self._stop(theirs)
+
+    async def aclose(self) -> None:
+        """Stop every receive, unanswered, and finish the rest."""
+        await self._stop(dict(self._running))
+
+    async def forget(self, owner: str) -> None:
+        """End the leases of an owner that is gone, and drop what was kept for it."""
+        await self._engine.end_leases(owner)
+        if self._replies.pop(owner, None):
+            await self._engine.forget(owner, below=2**62)
+
+    async def _stop(self, tasks: dict[tuple[str, int], asyncio.Task[None]]) -> None:
+        for key, task in tasks.items():
+            if key in self._receiving:
+                task.cancel()
+        if tasks:
+            await asyncio.wait(tasks.values())
+
+    def _ended(self, key: tuple[str, int], task: asyncio.Task[None]) -> None:
+        if self._running.get(key) is task:
+            del self._running[key]
+            self._receiving.discard(key)
+
+    async def _answer(self, owner: str, request: wire.Request, answered: Answered) -> None:
+        try:
+            result = await self._carry_out(owner, request)
+        except PumpError as error:
+            answered(wire.failure(request.number, error))
+        else:
+            answered(wire.Reply(request.number, result))
+
+    async def _carry_out(self, owner: str, request: wire.Request) -> bytes:
+        engine = self._engine
+        match request:
+            case wire.Send() | wire.Settle():
+                return await self._once(owner, request)
+            case wire.Receive():
+                return await self._receive(owner, request)
+            case wire.Extend(_, queue, receipts, lease_s):
+                refused = await engine.extend(queue, receipts, lease_s=lease_s)
+                return codec.pack_positions(refused)
+            case wire.Declare(_, settings, make, is_name_only):
+                wanted = codec.unpack_settings(settings)
+                await engine.declare(wanted, MakeChannels(make), is_name_only=is_name_only)
+                return _NOTHING
+            case wire.Stats():
+                return await self._stats()
+            case wire.Peek(_, queue, max_count):
+                messages = await engine.peek(queue, max_count=max_count)
+                return wire.encode([codec.pack(message) for message in messages])
+            case wire.Purge(_, queue):
+                return wire.encode(await engine.purge(queue))
+            case wire.Cancel(_, target):
+                await self._cancel(owner, target)
+                return _NOTHING
+            case wire.Bye():
+                await self.forget(owner)
+                return _NOTHING
+            case wire.Hello():
+                return _NOTHING
+            case _:
+                assert_never(request)
+
+    async def _once(self, owner: str, request: wire.Send | wire.Settle) -> bytes:
+        replies = self._replies.setdefault(owner, {})
+        reply = replies.get(request.number)
+        if reply is None:
+            reply = await self._send_or_settle(request, Origin(owner, request.number))
+            replies[request.number] = reply
+        await self._forget_below(owner, request.done_below)
+        return reply
+
+    async def _send_or_settle(self, request: wire.Send | wire.Settle, origin: Origin) -> bytes:
+        if isinstance(request, wire.Send):
+            messages = [codec.unpack(packed) for packed in request.packed]
+            await self._engine.send(
+                request.queue, messages, delay_s=request.delay_s, request=origin
+            )
+            return _NOTHING
+        actions = wire.unpack_actions(request.actions)
+        refused = await self._engine.settle(
+            request.queue, request.receipts, actions, request=origin
+        )
+        return codec.pack_positions(refused)
+
+    async def _forget_below(self, owner: str, below: int) -> None:
+        replies = self._replies.get(owner, {})
+        old = [number for number in replies if number < below]
+        if len(old) >= _FORGET_AT:
+            for number in old:
+                del replies[number]
+            await self._engine.forget(owner, below=below)
+
+    async def _receive(self, owner: str, request: wire.Receive) -> bytes:
+        deliveries = (
+            self._engine.served(request.queue, owner, request.number) if request.is_repeat else []
+        ) or await self._engine.receive(
+            request.queue,
+            max_count=request.max_count,
+            wait_s=request.wait_s,
+            lease_s=request.lease_s,
+            owner=owner,
+            request=request.number,
+        )
+        now_s = self._engine.clock.now_s()
+        return wire.encode(
+            [
+                wire.Handed(
+                    codec.pack(d.message), d.receipt, d.attempt, d.lease_expires_at_s - now_s
+                )
+                for d in deliveries
+            ]
+        )
+
+    async def _stats(self) -> bytes:
+        return wire.encode(
+            [
+                wire.Count(q.name, q.visible, q.in_flight, q.delayed, q.oldest_age_s)
+                for q in await self._engine.queues()
+            ]
+        )
+
+    async def _cancel(self, owner: str, target: int) -> None:
+        task = self._running.get((owner, target))
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        self._engine.abandon_request(owner, target)

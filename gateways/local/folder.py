@@ -1,0 +1,145 @@
+"""The data folder: where the files are, who holds the engine, who is alive. Blocks: call it
+in a thread.
+
+`queues.db` the database · `engine.lock` held by the process that hosts the engine, and naming
+its socket · `engine.sock` · `owners/<id>.lock` held by each process that may hold leases. The
+operating system frees a lock when its process dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import socket
+import stat
+import tempfile
+from pathlib import Path
+
+from pump.errors import StorageFailed
+
+from . import forking
+
+# A Unix socket's address holds 104 (macOS) to 108 (Linux) bytes.
+_MAX_SOCKET_BYTES = 100
+
+
+class FileLock:
+    """An exclusive lock on a file, for as long as this object holds it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    def try_acquire(self) -> bool:
+        """Take the lock unless another holder, also in this process, has it."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+        forking.close_in_child(fd)
+        return True
+
+    def inscribe(self, text: str) -> None:
+        """Replace the content of the file that is locked."""
+        assert self._fd is not None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, text.encode(), 0)
+
+    def release(self) -> None:
+        """Let go; harmless when not held."""
+        if self._fd is not None:
+            forking.closed(self._fd)
+            os.close(self._fd)
+            self._fd = None
+
+
+class DataFolder:
+    """The files of one embedded broker."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.database = path / "queues.db"
+        self.engine_lock = path / "engine.lock"
+        self._owners = path / "owners"
+
+    def owner_lock(self, owner: str) -> FileLock:
+        """What an owner holds while it lives."""
+        return FileLock(self._owners / f"{owner}.lock")
+
+    def enrol(self, lock: FileLock) -> bool:
+        """Let an owner live; makes the folders that are missing, for this user only."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._owners.mkdir(mode=0o700, exist_ok=True)
+        return lock.try_acquire()
+
+    def dismiss(self, lock: FileLock) -> None:
+        """Let an owner die."""
+        lock.path.unlink(missing_ok=True)
+        lock.release()
+
+    def is_alive(self, owner: str) -> bool:
+        """Whether some process holds the owner's lock."""
+        try:
+            fd = os.open(self.owner_lock(owner).path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def bury(self, owner: str) -> bool:
+        """Remove what a dead owner left here; False when it lives."""
+        if self.is_alive(owner):
+            return False
+        self.owner_lock(owner).path.unlink(missing_ok=True)
+        return True
+
+    def owners(self) -> list[str]:
+        """Every owner with a lock file, dead or alive."""
+        return [path.stem for path in self._owners.glob("*.lock")]
+
+    def listen(self) -> tuple[Path, socket.socket]:
+        """A socket for a host to accept on, and its address."""
+        address = self.path.absolute() / "engine.sock"
+        if len(os.fsencode(address)) > _MAX_SOCKET_BYTES:
+            digest = hashlib.sha256(os.fsencode(self.path.resolve())).hexdigest()[:24]
+            address = _private_temporary_folder() / f"{digest}.sock"
+        address.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(str(address))
+            address.chmod(0o600)
+        except BaseException:
+            listener.close()
+            raise
+        return address, listener
+
+    def address(self) -> Path | None:
+        """Where the host said it listens; it may be dead by now."""
+        try:
+            text = self.engine_lock.read_text()
+        except FileNotFoundError:
+            return None
+        return Path(text) if text else None
+
+
+def _private_temporary_folder() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"pumphouse-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise StorageFailed(
+            str(folder), "must be this user's alone (chmod 700), or use a shorter queue folder"
+        )
+    return folder

@@ -1,0 +1,220 @@
+"""The local gateway: durable queues in a folder, shared by the processes of one machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import parse_qs, unquote
+
+from pump.capabilities import Capabilities, OrderingMode
+from pump.clock import SYSTEM_CLOCK, Clock
+from pump.errors import ConfigurationError, ConnectionFailed, GatewayError
+from pump.ids import new_id
+from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort
+from pump.subscription import Subscription
+
+from .._engine.ports import EngineAdmin, EngineConsumer, EngineProducer
+from .client import Client
+from .errors import translate
+from .folder import DataFolder, FileLock
+from .host import Host
+from .switch import Switch
+
+DEFAULT_PATH = ".pumphouse/queues"
+
+CAPABILITIES = Capabilities(
+    gateway="local",
+    ordering_modes=frozenset({OrderingMode.FIFO, OrderingMode.LIFO}),
+    has_strict_order=True,
+    has_groups=True,
+    has_deduplication=True,
+    has_native_redrive=True,
+    has_uncounted_abandon=True,
+    has_peek=True,
+    has_purge=True,
+    is_durable=True,
+    is_shared=True,
+    receive_batch=1000,
+    settle_batch=10_000,
+    # An ack waits for a disk write anyway, so a little company costs nothing.
+    settle_linger_s=0.002,
+    max_pollers=2,
+)
+
+# How long operations wait for a host before they fail; a restart takes far less.
+_PATIENCE_S = 10.0
+_FIRST_RETRY_S = 0.002
+_LAST_RETRY_S = 0.1
+
+
+class LocalGateway:
+    """An embedded broker in a folder.
+
+    The first process to open it hosts the engine, the others use it through a socket; when the
+    host goes, one of the others takes over, and operations in flight go on there.
+    """
+
+    def __init__(
+        self,
+        path: str | Path = DEFAULT_PATH,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
+        if max_bytes is not None and max_bytes < 1:
+            raise ConfigurationError("LocalGateway.max_bytes", max_bytes, "use 1 or more")
+        self._folder = DataFolder(Path(path))
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._switch = Switch(str(path))
+        self._opening = asyncio.Lock()
+        self._owner = ""
+        self._owner_lock: FileLock | None = None
+        self._host: Host | None = None
+        self._client: Client | None = None
+        self._seeking: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return CAPABILITIES
+
+    @property
+    def is_host(self) -> bool:
+        """Whether the engine lives in this process at the moment."""
+        return self._host is not None
+
+    async def open(self) -> None:
+        """Host the engine, or connect to the process that does.
+
+        `StorageFailed` when the folder or the database cannot be used; the file stays as it was.
+        """
+        async with self._opening:
+            if self._owner_lock is not None:
+                return
+            self._owner = new_id()
+            with translate(self._folder.path):
+                lock = self._folder.owner_lock(self._owner)
+                await _acquire(lock, self._folder.enrol)
+            self._owner_lock = lock
+            try:
+                await self._find_engine()
+            except BaseException:
+                await self._let_go()
+                raise
+
+    async def aclose(self) -> None:
+        """Write what is pending and give back what this process held."""
+        async with self._opening:
+            if self._owner_lock is None:
+                return
+            self._is_closing = True
+            if self._seeking is not None:
+                self._seeking.cancel()
+                await asyncio.wait([self._seeking])
+            host, client = self._host, self._client
+            try:
+                if host is not None:
+                    await host.aclose()
+                if client is not None:
+                    await client.aclose()
+            finally:
+                await self._let_go()
+
+    def consumer(self, subscription: Subscription) -> ConsumerPort:
+        return EngineConsumer(self._switch, subscription.queue, subscription.lease)
+
+    def producer(self, queue: str) -> ProducerPort:
+        return EngineProducer(self._switch, queue)
+
+    def admin(self) -> AdminPort:
+        return EngineAdmin(self._switch)
+
+    async def _let_go(self) -> None:
+        self._switch.turn_to(None)
+        self._host = self._client = self._seeking = None
+        self._is_closing = False
+        lock, self._owner_lock = self._owner_lock, None
+        if lock is not None:
+            await asyncio.to_thread(self._folder.dismiss, lock)
+
+    async def _find_engine(self) -> None:
+        deadline_s = SYSTEM_CLOCK.now_s() + _PATIENCE_S
+        wait_s = _FIRST_RETRY_S
+        while not (await self._try_to_host() or await self._try_to_connect()):
+            if SYSTEM_CLOCK.now_s() >= deadline_s:
+                raise ConnectionFailed(
+                    str(self._folder.path),
+                    "another process holds engine.lock but does not answer; stop that process",
+                )
+            await SYSTEM_CLOCK.sleep(wait_s)
+            wait_s = min(wait_s * 1.5, _LAST_RETRY_S)
+
+    async def _try_to_host(self) -> bool:
+        lock = FileLock(self._folder.engine_lock)
+        with translate(self._folder.engine_lock):
+            if not await _acquire(lock, FileLock.try_acquire):
+                return False
+        self._host = await Host.start(self._folder, lock, self._owner, self._clock, self._max_bytes)
+        self._switch.turn_to(self._host.engine, owner=self._owner)
+        if self._client is not None:
+            self._client.hand_over(self._host.dispatcher)
+        return True
+
+    async def _try_to_connect(self) -> bool:
+        address = await asyncio.to_thread(self._folder.address)
+        if address is None:
+            return False
+        if self._client is None:
+            self._client = Client(self._owner, self._clock, self._on_lost)
+        if not await self._client.connect(address):
+            return False
+        self._switch.turn_to(self._client)
+        return True
+
+    def _on_lost(self) -> None:
+        if not self._is_closing:
+            self._seeking = asyncio.create_task(self._seek(), name="pumphouse-seek")
+
+    async def _seek(self) -> None:
+        """Find the engine again; until then operations gather in the client."""
+        while True:
+            try:
+                await self._find_engine()
+                return
+            except GatewayError as error:
+                if self._client is not None:
+                    self._client.fail(error)
+                await SYSTEM_CLOCK.sleep(1.0)
+
+
+async def _acquire(lock: FileLock, acquire: Callable[[FileLock], bool]) -> bool:
+    """Acquire a lock in a thread; cancelled, let go of it again."""
+    acquiring = asyncio.ensure_future(asyncio.to_thread(acquire, lock))
+    try:
+        return await asyncio.shield(acquiring)
+    except asyncio.CancelledError:
+        await asyncio.wait([acquiring])
+        lock.release()
+        raise
+
+
+def from_url(url: str, clock: Clock | None = None) -> Gateway:
+    """`local://relative/folder`, `local:///absolute/folder`, or `local://` for the default.
+
+    `?max_bytes=…` limits the size of the database file.
+    """
+    scheme, separator, rest = url.partition("://")
+    path, _, query = rest.partition("?")
+    options = parse_qs(query, keep_blank_values=True)
+    limits = options.pop("max_bytes", [])
+    if scheme != "local" or not separator or options or not all(n.isdigit() for n in limits):
+        raise ConfigurationError(
+            "url", url, "use local://folder, local:///absolute/folder, at most with ?max_bytes=n"
+        )
+    return LocalGateway(
+        unquote(path) or DEFAULT_PATH,
+        SYSTEM_CLOCK if clock is None else clock,
+        max_bytes=int(limits[0]) if limits else None,
+    )

@@ -1,0 +1,116 @@
+"""Recovery: from the file back to an engine's memory.
+
+Everything is restored as it was, leases included; then the leases of owners that are dead end
+(T4), and those whose time is over end by the clock, each counted as an attempt. A message
+therefore reaches its `max_receive_count` also when every delivery kills the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from sqlite3 import Row
+
+import attrs
+
+from pump.clock import Clock
+
+from .._engine.engine import Engine
+from .._engine.record import DELAYED, LEASED, READY, LeaseBatch, Record
+from . import codec
+from .database import Database
+
+
+@attrs.define
+class Recovered:
+    """What the file said beyond the queues themselves."""
+
+    owners: set[str] = attrs.field(factory=set)
+    """Everyone who held a lease or had requests answered."""
+    void_leases: list[str] = attrs.field(factory=list)
+    """Rows under which nothing is leased any more."""
+    replies: dict[tuple[str, int], bytes] = attrs.field(factory=dict)
+    """Answers to remote requests that may be asked for again."""
+
+
+async def recover(engine: Engine, database: Database) -> Recovered:
+    """Fill an empty engine from the file. Leases of dead owners are the caller's to end."""
+    for name, packed in await database.rows("SELECT name, settings FROM queues ORDER BY name"):
+        engine.admit(codec.unpack_settings(packed))
+        assert name in engine.rooms
+    message_rows = await database.rows(
+        "SELECT seq, queue, attempt, due_s, sent_s, packed FROM messages ORDER BY seq"
+    )
+    lease_rows = await database.rows("SELECT id, owner, request, expires_s, members FROM leases")
+    to_now = _Restorer(engine.clock)
+    by_queue = await asyncio.to_thread(to_now.records, message_rows)
+    recovered = to_now.lease(lease_rows, by_queue)
+    for queue, records in by_queue.items():
+        state = engine.room(queue).state
+        to_now.hold_the_dead(records.values(), state.settings.max_receive_count)
+        state.restore(records.values())
+    await _recover_windows(engine, database, to_now)
+    for owner, request, reply in await database.rows("SELECT * FROM replies"):
+        recovered.owners.add(owner)
+        recovered.replies[owner, request] = reply
+    engine.next_seq = to_now.highest_seq + 1
+    return recovered
+
+
+async def _recover_windows(engine: Engine, database: Database, to_now: _Restorer) -> None:
+    rows = await database.rows("SELECT queue, key, until_s FROM seen ORDER BY until_s")
+    for queue, key, until_s in rows:
+        engine.room(queue).state.deduplication.remember(key, to_now.monotonic_s(until_s))
+
+
+class _Restorer:
+    """Rows to records, Unix times to the clock's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._now_s = clock.now_s()
+        self._offset_s = self._now_s - clock.time_s()
+        self.highest_seq = 0
+
+    def monotonic_s(self, unix_s: float) -> float:
+        return unix_s + self._offset_s
+
+    def records(self, rows: Iterable[Row]) -> dict[str, dict[int, Record]]:
+        by_queue: dict[str, dict[int, Record]] = {}
+        for seq, queue, attempt, due_s, sent_s, packed in rows:
+            record = Record(seq, codec.unpack(packed), sent_s + self._offset_s, None, attempt)
+            record.due_s = due_s and due_s + self._offset_s
+            record.phase = DELAYED if record.due_s > self._now_s else READY
+            by_queue.setdefault(queue, {})[seq] = record
+            self.highest_seq = seq
+        return by_queue
+
+    def lease(self, rows: Iterable[Row], by_queue: dict[str, dict[int, Record]]) -> Recovered:
+        known = {seq: record for records in by_queue.values() for seq, record in records.items()}
+        batches: dict[str, LeaseBatch] = {}
+        for batch_id, owner, request, expires_s, members in rows:
+            batch = LeaseBatch(batch_id, owner, expires_s + self._offset_s, request)
+            batches[batch_id] = batch
+            for seq, attempt, receipt in codec.unpack_members(batch_id, members):
+                self.highest_seq = max(self.highest_seq, seq)
+                record = known.get(seq)
+                # A lease whose attempt the message already counts was settled or has lapsed.
+                if record is not None and record.attempt < attempt:
+                    record.attempt = attempt
+                    record.phase = LEASED
+                    record.receipt = receipt
+                    record.batch = batch
+        live = {record.batch.id for record in known.values() if record.batch is not None}
+        return Recovered(
+            owners={batch.owner for batch in batches.values()},
+            void_leases=[batch_id for batch_id in batches if batch_id not in live],
+        )
+
+    def hold_the_dead(self, records: Iterable[Record], limit: int | None) -> None:
+        """Lease those to nobody that a crash caught between their last delivery and the move:
+        the end of that lease moves them.
+        """
+        for record in records:
+            if limit is not None and record.attempt >= limit and record.phase != LEASED:
+                record.phase = LEASED
+                record.receipt = f"recovered.{record.seq}"
+                record.batch = LeaseBatch(record.receipt, "", self._now_s)

@@ -1,0 +1,172 @@
+"""The scribe: a journal entry as rows. Taken down at once, for records change afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from pump.clock import Clock
+
+from .._engine.journal import (
+    Declared,
+    Entry,
+    Extended,
+    Forgotten,
+    Lapsed,
+    Leased,
+    Moved,
+    Purged,
+    Request,
+    Sent,
+    Settled,
+)
+from .._engine.record import LeaseBatch, Record
+from . import codec
+from .database import Run
+
+_INSERT_MESSAGES = "INSERT INTO messages VALUES"
+_MESSAGE = "(?, ?, ?, ?, ?, ?)"
+_DELETE_MESSAGES = "DELETE FROM messages WHERE seq BETWEEN ? AND ?"
+_RETURN_MESSAGE = "UPDATE messages SET attempt = ?, due_s = ? WHERE seq = ?"
+_COUNT_ATTEMPT = "UPDATE messages SET attempt = ? WHERE seq = ?"
+_INSERT_LEASE = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)"
+_EXTEND_LEASE = "UPDATE leases SET expires_s = ? WHERE id = ?"
+_SHRINK_LEASE = "UPDATE leases SET members = ? WHERE id = ?"
+_DELETE_LEASE = "DELETE FROM leases WHERE id = ?"
+_REMEMBER_KEY = "INSERT OR REPLACE INTO seen VALUES (?, ?, ?)"
+_FORGET_KEYS = "DELETE FROM seen WHERE queue = ? AND until_s <= ?"
+_INSERT_REPLY = "INSERT OR REPLACE INTO replies VALUES (?, ?, ?)"
+_FORGET_REPLIES = "DELETE FROM replies WHERE owner = ? AND request < ?"
+_DECLARE = "INSERT OR REPLACE INTO queues VALUES (?, ?)"
+_PURGE_MESSAGES = "DELETE FROM messages WHERE queue = ?"
+_PURGE_LEASES = "DELETE FROM leases WHERE queue = ?"
+
+
+class Scribe:
+    """Writes entries down as statements. Monotonic times become Unix times on the way."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def take_down(self, entry: Entry) -> list[Run]:
+        """The statements that make the entry durable, in order."""
+        match entry:
+            case Sent():
+                return self._sent(entry)
+            case Leased(queue, batch):
+                return [self._lease(queue, batch)]
+            case Settled():
+                return self._settled(entry)
+            case Extended():
+                return self._extended(entry)
+            case Lapsed(_, lapse):
+                records = [*lapse.returned, *lapse.dead]
+                return [
+                    Run(_COUNT_ATTEMPT, [(record.attempt, record.seq) for record in records]),
+                    Run(_DELETE_LEASE, [(batch.id,) for batch in lapse.batches]),
+                ]
+            case Moved(source, queue, target):
+                row = self._message(queue, target, self._unix_offset_s())
+                return [
+                    Run(_DELETE_MESSAGES, _ranges([source])),
+                    Run(_INSERT_MESSAGES, [row], _MESSAGE),
+                ]
+            case Declared(settings):
+                return [Run(_DECLARE, [(settings.name, codec.pack_settings(settings))])]
+            case Purged(queue):
+                return [Run(_PURGE_MESSAGES, [(queue,)]), Run(_PURGE_LEASES, [(queue,)])]
+            case Forgotten(owner, below):
+                return [Run(_FORGET_REPLIES, [(owner, below)])]
+            case _:
+                assert_never(entry)
+
+    def _sent(self, entry: Sent) -> list[Run]:
+        queue, offset_s = entry.queue, self._unix_offset_s()
+        pack = codec.pack
+        rows = [
+            (
+                r.seq,
+                queue,
+                0,
+                r.due_s and r.due_s + offset_s,
+                r.sent_at_s + offset_s,
+                pack(r.message),
+            )
+            for r in entry.arrival.records
+        ]
+        runs = [Run(_INSERT_MESSAGES, rows, _MESSAGE)]
+        if entry.arrival.keys:
+            now_s = self._clock.time_s()
+            until_s = now_s + entry.window_s
+            runs.append(Run(_FORGET_KEYS, [(queue, now_s)]))
+            keys = [(queue, key, until_s) for key in entry.arrival.keys]
+            runs.append(Run(_REMEMBER_KEY, keys))
+        return runs + _replied(entry.request, b"")
+
+    def _settled(self, entry: Settled) -> list[Run]:
+        detached = entry.detached
+        runs = []
+        if detached.acked:
+            runs.append(Run(_DELETE_MESSAGES, _ranges(detached.acked)))
+        counted = [each for each in detached.returned if each.is_counted]
+        if counted:
+            now_s = entry.now_s + self._unix_offset_s()
+            rows = [
+                (
+                    each.record.attempt,
+                    now_s + each.delay_s if each.delay_s > 0 else 0.0,
+                    each.record.seq,
+                )
+                for each in counted
+            ]
+            runs.append(Run(_RETURN_MESSAGE, rows))
+        # An entry of a lease is void once its message is gone or has that attempt recorded.
+        # An abandoned message has neither, so its lease row must lose it.
+        has_uncounted = len(counted) < len(detached.returned)
+        for batch in dict.fromkeys(detached.batches):
+            if not batch.members:
+                runs.append(Run(_DELETE_LEASE, [(batch.id,)]))
+            elif has_uncounted:
+                runs.append(_shrunk(batch))
+        return runs + _replied(entry.request, codec.pack_positions(detached.refused))
+
+    def _extended(self, entry: Extended) -> list[Run]:
+        extension, offset_s = entry.extension, self._unix_offset_s()
+        moved = [(batch.expires_s + offset_s, batch.id) for batch in extension.moved]
+        runs = [Run(_EXTEND_LEASE, moved)] if moved else []
+        runs += [self._lease(entry.queue, batch) for batch in extension.split]
+        return runs + [_shrunk(batch) for batch in extension.shrunk]
+
+    def _lease(self, queue: str, batch: LeaseBatch) -> Run:
+        members = codec.pack_members(batch.id, batch.members.values())
+        expires_s = batch.expires_s + self._unix_offset_s()
+        row = (batch.id, queue, batch.owner, batch.request, expires_s, members)
+        return Run(_INSERT_LEASE, [row])
+
+    def _message(self, queue: str, r: Record, offset_s: float) -> tuple[object, ...]:
+        sent_s = r.sent_at_s + offset_s
+        return (r.seq, queue, r.attempt, 0.0, sent_s, codec.pack(r.message))
+
+    def _unix_offset_s(self) -> float:
+        return self._clock.time_s() - self._clock.now_s()
+
+
+def _shrunk(batch: LeaseBatch) -> Run:
+    return Run(_SHRINK_LEASE, [(codec.pack_members(batch.id, batch.members.values()), batch.id)])
+
+
+def _replied(request: Request | None, reply: bytes) -> list[Run]:
+    if request is None:
+        return []
+    return [Run(_INSERT_REPLY, [(request.owner, request.number, reply)])]
+
+
+def _ranges(records: Sequence[Record]) -> list[tuple[int, int]]:
+    """The numbers as ranges without gaps; a batch that was acked whole is mostly one."""
+    ranges: list[tuple[int, int]] = []
+    for seq in sorted(record.seq for record in records):
+        if ranges and ranges[-1][1] == seq - 1:
+            ranges[-1] = (ranges[-1][0], seq)
+        else:
+            ranges.append((seq, seq))
+    return ranges

@@ -1,0 +1,164 @@
+"""Blocking: the same app for programs without an event loop. A thin face, no second pump.
+
+with BlockingApp(app) as blocking:
+blocking.post(PlaceOrder(order_id="1"))
+with blocking.consumer(subscription) as consumer:
+for delivery in consumer.receive(max_count=10):
+consumer.ack(delivery)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from .app import App
+from .consumer import Consumer
+from .errors import PumpError
+from .message import Delivery
+from .outcome import RejectionReason
+from .subscription import Subscription
+
+_T = TypeVar("_T")
+
+
+class Portal:
+    """One event loop in a thread of its own; any number of threads may call into it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="pump-portal", daemon=True)
+
+    def start(self) -> None:
+        """Start the loop."""
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine over there and wait for it here.
+
+        Interrupted (Ctrl-C), it is cancelled over there before the interruption goes on.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise PumpError("a blocking call on the event loop would wait for itself; use App")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """Stop the loop and wait for its thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+
+class BlockingConsumer:
+    """A `Consumer` whose methods wait."""
+
+    def __init__(self, consumer: Consumer, portal: Portal) -> None:
+        self._consumer = consumer
+        self._portal = portal
+
+    def receive(self, max_count: int = 1, *, wait: timedelta | None = None) -> Sequence[Delivery]:
+        """As `Consumer.receive`."""
+        return self._portal.call(self._consumer.receive(max_count, wait=wait))
+
+    def ack(self, delivery: Delivery) -> None:
+        """As `Consumer.ack`."""
+        self._portal.call(self._consumer.ack(delivery))
+
+    def defer(self, delivery: Delivery, delay: timedelta = timedelta(0)) -> None:
+        """As `Consumer.defer`."""
+        self._portal.call(self._consumer.defer(delivery, delay))
+
+    def abandon(self, delivery: Delivery) -> None:
+        """As `Consumer.abandon`."""
+        self._portal.call(self._consumer.abandon(delivery))
+
+    def reject(
+        self,
+        delivery: Delivery,
+        reason: RejectionReason = RejectionReason.DELIVERY_ERROR,
+        detail: str = "",
+    ) -> None:
+        """As `Consumer.reject`."""
+        self._portal.call(self._consumer.reject(delivery, reason, detail))
+
+    def extend(self, delivery: Delivery, lease: timedelta | None = None) -> None:
+        """As `Consumer.extend`."""
+        self._portal.call(self._consumer.extend(delivery, lease))
+
+
+class BlockingApp:
+    """An open app whose methods wait; safe to share between threads."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._portal = Portal()
+
+    def send(self, request: object) -> Any:
+        """As `CommandProcessor.send`."""
+        return self._portal.call(self._app.processor.send(request))
+
+    def publish(self, event: object) -> None:
+        """As `CommandProcessor.publish`."""
+        self._portal.call(self._app.processor.publish(event))
+
+    def post(self, request: object, **options: Any) -> str:
+        """As `App.post`."""
+        return self._portal.call(self._app.post(request, **options))
+
+    def post_all(self, requests: Sequence[object], **options: Any) -> Sequence[str]:
+        """As `App.post_all`."""
+        return self._portal.call(self._app.post_all(requests, **options))
+
+    @contextmanager
+    def consumer(self, subscription: Subscription) -> Iterator[BlockingConsumer]:
+        """As `App.consumer`."""
+        opening = self._app.consumer(subscription)
+        consumer = self._portal.call(_entered(opening))
+        try:
+            yield BlockingConsumer(consumer, self._portal)
+        finally:
+            self._portal.call(_left(opening))
+
+    def __enter__(self) -> Self:
+        self._portal.start()
+        try:
+            self._portal.call(self._app.__aenter__())
+        except BaseException:
+            self._portal.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._portal.call(self._app.__aexit__(None, None, None))
+        finally:
+            self._portal.stop()
+
+
+async def _entered(opening: Any) -> Consumer:
+    consumer: Consumer = await opening.__aenter__()
+    return consumer
+
+
+async def _left(opening: Any) -> None:
+    await opening.__aexit__(None, None, None)

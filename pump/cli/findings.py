@@ -1,0 +1,42 @@
+"""Findings: what the doctor says, one at a time."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import attrs
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """It works, but not as one would wish."""
+    ERROR = "error"
+    """It does not work."""
+
+
+@attrs.frozen
+class Finding:
+    """One thing that was looked at, how it is, and what would make it better."""
+
+    level: Level
+    subject: str
+    detail: str
+    remedy: str = ""
+
+
+def ok(subject: str, detail: str, remedy: str = "") -> Finding:
+    """All is well; a remedy says how to have more."""
+    return Finding(Level.OK, subject, detail, remedy)
+
+
+def warning(subject: str, detail: str, remedy: str) -> Finding:
+    """It works, with a drawback."""
+    return Finding(Level.WARNING, subject, detail, remedy)
+
+
+def error(subject: str, detail: str, remedy: str = "") -> Finding:
+    """It does not work."""
+    return Finding(Level.ERROR, subject, detail, remedy)

@@ -1,0 +1,178 @@
+"""Reports: how `pump run` says that it started and how it ended.
+
+To people as a banner and a table; to machines, when the log is JSON, as events of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Protocol
+
+import attrs
+from rich.text import Text
+
+from ..app import App
+from ..dispatcher import Performer
+from ..loop import PumpStats
+from ..observability import vocabulary
+from ..observability.log import get_logger
+from ..subscription import Subscription
+from .console import print_warning, printable, stdout, table
+from .durations import format_duration
+from .session import shown_gateway
+
+_COUNTS = {
+    "received": "received",
+    "processed": "processed",
+    "retried": "retried",
+    "dead_lettered": "dead-lettered",
+    "invalid": "invalid",
+    "released": "released",
+    "leases_lost": "leases lost",
+    "restarts": "restarts",
+}
+"""The fields of `PumpStats` that are summed up, with their headings."""
+_PROBLEMS = {"dead-lettered", "invalid", "leases lost", "restarts"}
+
+
+class Report(Protocol):
+    """Tells the story of one run."""
+
+    def warn(self, message: str) -> None:
+        """Something is not as it should be, and the run goes on."""
+
+    def started(self, app: App, target: str) -> None:
+        """The app is open and about to pump."""
+
+    def ended(self, app: App, performers: Sequence[Performer], run_s: float) -> None:
+        """The pumps have stopped, whatever the reason."""
+
+
+def report_in(format: str) -> Report:
+    """The report that fits a log format."""
+    return LogReport() if format == "json" else TextReport()
+
+
+class TextReport:
+    """A banner and a table, for people."""
+
+    def warn(self, message: str) -> None:
+        print_warning(message)
+
+    def started(self, app: App, target: str) -> None:
+        console = stdout()
+        title = f"Pumphouse {version('pumphouse')} · {target} · {shown_gateway(app)}"
+        console.print(Text(printable(title), "bold"), soft_wrap=True)
+        columns = ["subscription", "queue", "request", "at once", "dead letters", "invalid"]
+        console.print(table(columns, map(_subscription_row, app.subscriptions), right=["at once"]))
+        for warning in missing_queue_warnings(app.subscriptions):
+            self.warn(warning)
+        console.print("Running. Ctrl-C drains and stops; twice stops at once.")
+
+    def ended(self, app: App, performers: Sequence[Performer], run_s: float) -> None:
+        console = stdout()
+        console.print(Text(f"Stopped after {format_duration(run_s)}.", "bold"))
+        rows = [_summary_row(each.subscription.name, _counts(each.stats)) for each in performers]
+        if len(performers) > 1:
+            rows.append(_summary_row("total", _totals(performers)))
+        columns = ["subscription", *_COUNTS.values()]
+        console.print(table(columns, rows, right=_COUNTS.values()))
+        for warning in _loss_warnings(app):
+            self.warn(warning)
+
+
+class LogReport:
+    """Events in the log, for machines."""
+
+    def __init__(self) -> None:
+        self._log = get_logger("pump.run")
+
+    def warn(self, message: str) -> None:
+        self._log.warning(vocabulary.RUN_WARNED, detail=message)
+
+    def started(self, app: App, target: str) -> None:
+        self._log.info(
+            vocabulary.RUN_STARTED,
+            app=target,
+            gateway=shown_gateway(app),
+            version=version("pumphouse"),
+            subscriptions=[_described(each) for each in app.subscriptions],
+        )
+
+    def ended(self, app: App, performers: Sequence[Performer], run_s: float) -> None:
+        self._log.info(
+            vocabulary.RUN_ENDED,
+            run_s=round(run_s, 3),
+            **_totals(performers),
+            subscriptions={each.subscription.name: _counts(each.stats) for each in performers},
+        )
+        for warning in _loss_warnings(app):
+            self.warn(warning)
+
+
+def missing_queue_warnings(subscriptions: Sequence[Subscription]) -> list[str]:
+    """A line for each subscription whose failing messages would be discarded."""
+    return [
+        f"subscription {each.name!r} has no dead_letter_queue: messages that keep failing are "
+        f"discarded; set dead_letter_queue={each.queue + '-dead'!r}"
+        for each in subscriptions
+        if each.dead_letter_queue is None
+    ]
+
+
+def _subscription_row(subscription: Subscription) -> list[str | Text]:
+    dead_letters = subscription.dead_letter_queue
+    return [
+        subscription.name,
+        subscription.queue,
+        request_name(subscription),
+        str(subscription.concurrency),
+        Text("none", "yellow") if dead_letters is None else dead_letters,
+        subscription.invalid_queue or dead_letters or Text("none", "yellow"),
+    ]
+
+
+def request_name(subscription: Subscription) -> str:
+    """What the subscription's messages are, in a word."""
+    return "(resolved)" if subscription.request is None else subscription.request.__qualname__
+
+
+def _described(subscription: Subscription) -> dict[str, object]:
+    return {
+        "name": subscription.name,
+        "queue": subscription.queue,
+        "request": request_name(subscription),
+        "concurrency": subscription.concurrency,
+        "dead_letter_queue": subscription.dead_letter_queue,
+        "invalid_queue": subscription.invalid_queue,
+    }
+
+
+def _counts(stats: PumpStats) -> dict[str, int]:
+    values = attrs.asdict(stats)
+    return {field: values[field] for field in _COUNTS}
+
+
+def _totals(performers: Sequence[Performer]) -> dict[str, int]:
+    counted = [_counts(each.stats) for each in performers]
+    return {field: sum(counts[field] for counts in counted) for field in _COUNTS}
+
+
+def _summary_row(name: str, counts: dict[str, int]) -> list[str | Text]:
+    return [name, *(_number(_COUNTS[field], count) for field, count in counts.items())]
+
+
+def _number(heading: str, count: int) -> Text:
+    return Text(f"{count:,}", "yellow" if count and heading in _PROBLEMS else "")
+
+
+def _loss_warnings(app: App) -> list[str]:
+    discarded = app.counters.value(vocabulary.DISCARDED)
+    spilled = app.counters.value(vocabulary.SPILLED)
+    warnings = []
+    if discarded:
+        warnings.append(f"{discarded} rejected message(s) were discarded: no dead_letter_queue")
+    if spilled:
+        warnings.append(f"{spilled} rejected message(s) were spilled; see `pump spill ls`")
+    return warnings

@@ -1,0 +1,31 @@
+"""Settings: the environment, read here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import attrs
+
+GATEWAY = "PUMP_GATEWAY"
+LOG_LEVEL = "PUMP_LOG_LEVEL"
+LOG_FORMAT = "PUMP_LOG_FORMAT"
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """What the environment says; an option on the command line stands above it."""
+
+    gateway: str | None = None
+    log_level: str | None = None
+    log_format: str | None = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Read the variables of ours; an empty one counts as absent."""
+        values = os.environ if environment is None else environment
+        return cls(
+            gateway=values.get(GATEWAY) or None,
+            log_level=values.get(LOG_LEVEL) or None,
+            log_format=values.get(LOG_FORMAT) or None,
+        )

@@ -1,0 +1,11 @@
+"""What all parts of the contract suite have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+
+class ContractTests:
+    """A part of the suite. Whoever runs it defines a `rig` fixture that yields a `Rig`."""
+
+    pytestmark = pytest.mark.asyncio

@@ -1,0 +1,116 @@
+"""Contract: many consumers, one winner; many operations, nothing lost and nothing doubled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from ...message import Delivery
+from ...ports import ConsumerPort
+from ..builders import a_message, ack
+from .base import ContractTests
+from .rig import Channel, Rig
+from .soak import Soak
+
+
+class ConcurrencyContract(ContractTests):
+    """R12, R13, R14, R43, R53."""
+
+    @pytest.mark.parametrize("count", [2, 100, 300])
+    async def test_when_many_ask_for_one_message_then_one_gets_it_and_the_others_do_not_see_it(
+        self, rig: Rig, count: int
+    ) -> None:
+        """R12, R13."""
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+
+        asking = [start_receive(rig, queue, wait_s=rig.tick_s) for _ in range(count)]
+        await rig.advance(rig.tick_s)
+
+        [winner] = [each for answer in await answers(asking) for each in answer]
+        assert not await queue.settle(ack(winner))
+
+    @pytest.mark.parametrize("count", [2, 100, 300])
+    async def test_when_many_wait_and_one_message_comes_then_one_gets_it_until_its_lease_ends(
+        self, rig: Rig, count: int
+    ) -> None:
+        """R12, R13: the others see it unavailable until then."""
+        rig.needs("has_lease_expiry")
+        queue = await rig.open_queue()
+        waiting = [start_receive(rig, queue, wait_s=5 * rig.tick_s) for _ in range(count)]
+        await rig.settle()
+
+        await queue.send(a_message())
+        await rig.clock.advance(2 * rig.tick_s)
+        winners = [each for task in waiting if task.done() for each in await task]
+        await rig.advance(3 * rig.tick_s)
+
+        assert [each.attempt for each in winners] == [1]
+        everything = [each for answer in await answers(waiting) for each in answer]
+        assert sorted(each.attempt for each in everything) == [1, 2]
+        assert len({each.receipt for each in everything}) == 2
+
+    async def test_when_many_ask_for_many_then_each_message_is_delivered_once(
+        self, rig: Rig
+    ) -> None:
+        """R12, R14, R53."""
+        queue = await rig.open_queue()
+        sent = [a_message() for _ in range(200)]
+        asking = [start_receive(rig, queue, wait_s=rig.tick_s, max_count=3) for _ in range(100)]
+        await rig.settle()
+
+        await asyncio.gather(
+            *(queue.send(*sent[start : start + 20]) for start in range(0, 200, 20))
+        )
+        await rig.advance(rig.tick_s)
+
+        received = [each for answer in await answers(asking) for each in answer]
+        received += await queue.take(200)
+        assert sorted(each.message.id for each in received) == sorted(each.id for each in sent)
+        assert len({each.receipt for each in received}) == 200
+
+    async def test_when_many_ack_one_delivery_then_one_of_them_succeeds(self, rig: Rig) -> None:
+        """R14, R53; law 1."""
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+        [received] = await queue.receive()
+
+        refused = await asyncio.gather(*(queue.settle(ack(received)) for _ in range(20)))
+
+        assert sorted(len(each) for each in refused) == [0] + [1] * 19
+
+    @pytest.mark.parametrize("seed", [1, 2, 3])
+    async def test_when_everything_happens_at_once_then_nothing_is_lost_or_doubled(
+        self, rig: Rig, seed: int
+    ) -> None:
+        """R43, R53: sent = acked + remaining, whatever the mix of operations."""
+        rig.needs("has_lease_expiry")
+        soak = Soak(rig, await rig.open_queue(), seed=seed)
+
+        await soak.run(workers=12, steps=25)
+
+        remaining = await soak.drain()
+        assert len(soak.acked) == len(set(soak.acked))
+        assert sorted([*soak.acked, *remaining]) == sorted(soak.sent)
+        assert soak.shared == []
+
+
+async def answers(
+    asking: Sequence[asyncio.Task[Sequence[Delivery]]],
+) -> Sequence[Sequence[Delivery]]:
+    """What each got; by now they must all have an answer, if only that there is nothing."""
+    assert all(task.done() for task in asking)
+    return await asyncio.gather(*asking)
+
+
+def start_receive(
+    rig: Rig, queue: Channel, *, wait_s: float, max_count: int = 1
+) -> asyncio.Task[Sequence[Delivery]]:
+    """Let a consumer of its own begin to receive."""
+
+    async def receive(consumer: ConsumerPort) -> Sequence[Delivery]:
+        return await consumer.receive(max_count=max_count, wait_s=wait_s)
+
+    return rig.start(receive(queue.another_consumer()))

@@ -1,0 +1,253 @@
+"""The rig: one gateway under test, its clock, and the few verbs the contract tests speak in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+import attrs
+import pytest
+
+from ...capabilities import Capabilities
+from ...clock import SYSTEM_CLOCK, SystemClock
+from ...ids import new_id
+from ...message import Delivery, Message
+from ...outcome import ACK, Refusal, Settlement
+from ...ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStats
+from ...subscription import Subscription
+from ..builders import a_subscription
+
+T = TypeVar("T")
+
+
+class ContractClock(Protocol):
+    """What the suite needs of a clock: `VirtualClock` and `WaitingClock` have it."""
+
+    def now_s(self) -> float:
+        """Monotonic seconds, on the clock the gateway was given."""
+
+    async def sleep(self, delay_s: float) -> None:
+        """Return when that much time has passed, as a handler waits."""
+
+    async def advance(self, seconds: float) -> None:
+        """Let that much time pass."""
+
+    async def settle(self) -> None:
+        """Let everything that can happen now happen."""
+
+
+class WaitingClock(SystemClock):
+    """The clock for real brokers: `advance` really waits."""
+
+    async def advance(self, seconds: float) -> None:
+        """Wait that long."""
+        await SYSTEM_CLOCK.sleep(seconds)
+
+    async def settle(self) -> None:
+        """Give requests on their way a moment to reach the broker."""
+        await SYSTEM_CLOCK.sleep(0.2)
+
+
+def _short_id() -> str:
+    full = new_id()
+    return full[:8] + full[-6:]
+
+
+@attrs.define(kw_only=True, eq=False)
+class Rig:
+    """A gateway, opened, with the facts about it that its `Capabilities` do not hold.
+
+    The tests measure time in ticks, a lease is three. Leave the defaults on a `VirtualClock`;
+    a real broker wants something like `tick_s=1, poll_s=1, slack_s=2`.
+    """
+
+    gateway: Gateway
+    clock: ContractClock
+    tick_s: float = 10.0
+    """The suite's unit of time."""
+    poll_s: float = 0.0
+    """How long a receive waits for a message that is there."""
+    slack_s: float = 0.0
+    """How late the broker may be; zero also means that waiting is exact."""
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+    """Queue options for every queue the suite makes."""
+    ordered_options: Mapping[str, Any] = attrs.field(factory=dict)
+    """More options for queues that use groups, de-duplication or strict order."""
+    deduplication_window_s: float = 300.0
+    """How long a queue made with `ordered_options` remembers a de-duplication id."""
+    has_exact_stats: bool = True
+    """False where the provider only estimates its queue depths."""
+    open_again: Callable[[], Awaitable[Gateway]] | None = None
+    """For durable gateways: another gateway, opened, on the same storage."""
+
+    _run: str = attrs.field(factory=_short_id, init=False)
+    _tasks: list[asyncio.Task[Any]] = attrs.field(factory=list, init=False)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the gateway says it can do."""
+        return self.gateway.capabilities
+
+    @property
+    def admin(self) -> AdminPort:
+        """The caretaker of the gateway's queues."""
+        return self.gateway.admin()
+
+    @property
+    def lease_s(self) -> float:
+        """The lease of every queue the suite makes, unless a test says otherwise."""
+        return 3 * self.tick_s
+
+    def needs(self, *names: str) -> None:
+        """Skip this test unless the gateway has all of these capabilities."""
+        for name in names:
+            if not getattr(self.capabilities, name):
+                pytest.skip(f"needs {name}")
+
+    def needs_exact_stats(self) -> None:
+        """Skip this test where queue depths are estimates."""
+        if not self.has_exact_stats:
+            pytest.skip("queue depths are estimates")
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, and a little more where the broker may be late."""
+        await self.clock.advance(seconds + self.slack_s)
+
+    async def settle(self) -> None:
+        """Let everything that can happen now happen."""
+        await self.clock.settle()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run something beside the test; what is still running at the end is cancelled."""
+        task = asyncio.create_task(work, name="contract")
+        self._tasks.append(task)
+        return task
+
+    def name(self, base: str) -> str:
+        """A queue name that no other test uses."""
+        return f"{base}-{self._run}"
+
+    def subscription(self, base: str = "orders", **fields: Any) -> Subscription:
+        """A subscription to a queue of this test's own."""
+        fields.setdefault("lease", timedelta(seconds=self.lease_s))
+        fields["options"] = {**self.options, **fields.pop("options", {})}
+        return a_subscription(self.name(base), **fields)
+
+    async def open_queue(self, base: str = "orders", **fields: Any) -> Channel:
+        """Create the queues of a subscription made from `fields`, and open the main one."""
+        subscription = self.subscription(base, **fields)
+        for spec in subscription.queue_specs():
+            await self.admin.ensure(spec, subscription.make_channels)
+        return self.channel(subscription)
+
+    async def open_ordered_queue(self, base: str = "orders", **fields: Any) -> Channel:
+        """Like `open_queue`, for groups, de-duplication and strict order."""
+        return await self.open_queue(base, options=self.ordered_options, **fields)
+
+    def channel(self, subscription: Subscription) -> Channel:
+        """Both ends of a queue that exists."""
+        return Channel(
+            rig=self,
+            subscription=subscription,
+            producer=self.gateway.producer(subscription.queue),
+            consumer=self.gateway.consumer(subscription),
+        )
+
+    async def stats(self, queue: str) -> QueueStats | None:
+        """What the gateway says of one queue, None when it does not know it."""
+        return next((stats for stats in await self.admin.queues() if stats.name == queue), None)
+
+    async def reopen(self) -> None:
+        """Close the gateway and go on with another one on the same storage."""
+        if self.open_again is None:
+            raise RuntimeError("a durable gateway's rig needs open_again")
+        await self.gateway.aclose()
+        self.gateway = await self.open_again()
+
+    async def aclose(self) -> None:
+        """Cancel what `start` started, and close the gateway."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.gateway.aclose()
+
+
+@attrs.define(kw_only=True, eq=False)
+class Channel:
+    """Both ends of one queue, in the words of the tests."""
+
+    rig: Rig
+    subscription: Subscription
+    producer: ProducerPort
+    consumer: ConsumerPort
+
+    @property
+    def name(self) -> str:
+        """The queue's name at the broker."""
+        return self.subscription.queue
+
+    @property
+    def dead_letters(self) -> Channel:
+        """The dead-letter queue of this one."""
+        target = self.subscription.dead_letter_queue
+        if target is None:
+            raise RuntimeError("open the queue with a dead_letter_queue")
+        lease = self.subscription.lease
+        return self.rig.channel(a_subscription(target, lease=lease, options=self.rig.options))
+
+    def another_consumer(self) -> ConsumerPort:
+        """A consumer of its own connection, as another worker would have."""
+        return self.rig.gateway.consumer(self.subscription)
+
+    async def send(self, *messages: Message, delay_s: float = 0.0) -> Sequence[str]:
+        """Send in this order."""
+        return await self.producer.send(messages, delay_s=delay_s)
+
+    async def receive(self, max_count: int = 1) -> list[Delivery]:
+        """What one receive returns."""
+        return list(await self.consumer.receive(max_count=max_count, wait_s=self.rig.poll_s))
+
+    async def find_nothing(self) -> bool:
+        """Whether nothing can be received right now."""
+        return not await self.consumer.receive(max_count=10, wait_s=0.0)
+
+    def start_receive(
+        self, *, wait_s: float, max_count: int = 1
+    ) -> asyncio.Task[Sequence[Delivery]]:
+        """Begin a receive and go on without waiting for it."""
+
+        async def receive() -> Sequence[Delivery]:
+            return await self.consumer.receive(max_count=max_count, wait_s=wait_s)
+
+        return self.rig.start(receive())
+
+    async def take(self, count: int) -> list[Delivery]:
+        """Receive until there are `count`, or no more to be had."""
+        taken: list[Delivery] = []
+        while len(taken) < count:
+            batch = await self.receive(count - len(taken))
+            if not batch:
+                break
+            taken.extend(batch)
+        return taken
+
+    async def take_and_ack(self, count: int) -> list[Message]:
+        """Receive and ack until there were `count`, or no more to be had."""
+        messages: list[Message] = []
+        while len(messages) < count:
+            batch = await self.receive(count - len(messages))
+            if not batch:
+                break
+            messages.extend(delivery.message for delivery in batch)
+            assert not await self.settle(*(Settlement(each, ACK) for each in batch))
+        return messages
+
+    async def settle(self, *settlements: Settlement) -> Sequence[Refusal]:
+        """Settle, and return what was refused."""
+        return await self.consumer.settle(settlements)
+
+    async def extend(self, *deliveries: Delivery, lease_s: float) -> Sequence[Refusal]:
+        """Extend, and return what was refused."""
+        return await self.consumer.extend(deliveries, lease_s=lease_s)

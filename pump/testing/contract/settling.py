@@ -1,0 +1,240 @@
+"""Contract: each settlement is applied once, or refused with its receipt; nothing in between."""
+
+from __future__ import annotations
+
+import attrs
+
+from ...errors import InvalidReceipt
+from ...message import Delivery
+from ...outcome import Refusal
+from ..builders import a_message, abandon, ack, defer
+from .base import ContractTests
+from .rig import Rig
+
+
+class SettlingContract(ContractTests):
+    """R5, R6, R7, R11, R17; law 1: a delivery is settled exactly once."""
+
+    async def test_when_acked_then_the_message_never_comes_back(self, rig: Rig) -> None:
+        """R5, R7."""
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+        [received] = await queue.receive()
+
+        refused = await queue.settle(ack(received))
+
+        assert list(refused) == []
+        assert await queue.find_nothing()
+        await rig.advance(2 * rig.lease_s)
+        assert await queue.find_nothing()
+
+    async def test_when_acked_twice_then_the_second_is_refused_with_its_receipt(
+        self, rig: Rig
+    ) -> None:
+        """R5, R6; law 1."""
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+        [received] = await queue.receive()
+        await queue.settle(ack(received))
+
+        [refusal] = await queue.settle(ack(received))
+
+        assert_is_refused(refusal, received)
+
+    async def test_when_a_batch_settles_one_delivery_twice_then_one_of_them_is_refused(
+        self, rig: Rig
+    ) -> None:
+        """R6; law 1."""
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+        [received] = await queue.receive()
+
+        [refusal] = await queue.settle(ack(received), ack(received))
+
+        assert_is_refused(refusal, received)
+        await rig.advance(rig.lease_s)
+        assert await queue.find_nothing()
+
+    async def test_when_deferred_then_an_ack_that_follows_is_refused(self, rig: Rig) -> None:
+        """R6, R9; law 1."""
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+        [received] = await queue.receive()
+        await queue.settle(defer(received))
+
+        [refusal] = await queue.settle(ack(received))
+
+        assert_is_refused(refusal, received)
+        [again] = await queue.receive()
+        assert again.message.id == received.message.id
+
+    async def test_when_the_receipt_was_never_given_then_it_is_refused_and_nothing_changes(
+        self, rig: Rig
+    ) -> None:
+        """R6, R14."""
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+        [received] = await queue.receive()
+        forged = attrs.evolve(received, receipt="no-such-receipt")
+
+        [refusal] = await queue.settle(ack(forged))
+
+        assert_is_refused(refusal, forged)
+        assert not await queue.settle(ack(received))
+
+    async def test_when_the_receipt_is_of_another_queue_then_it_is_refused_and_nothing_changes(
+        self, rig: Rig
+    ) -> None:
+        """R6, R14."""
+        orders = await rig.open_queue("orders")
+        invoices = await rig.open_queue("invoices")
+        await orders.send(a_message())
+        [received] = await orders.receive()
+
+        refused = await invoices.settle(ack(received))
+
+        assert [refusal.delivery for refusal in refused] == [received]
+        assert not await orders.settle(ack(received))
+
+    async def test_when_one_receipt_of_a_batch_is_stale_then_the_others_are_applied(
+        self, rig: Rig
+    ) -> None:
+        """R6, R58: partial failures are reported per message."""
+        queue = await rig.open_queue()
+        await queue.send(*(a_message() for _ in range(4)))
+        first, stale, third, fourth = await queue.take(4)
+        await queue.settle(ack(stale))
+
+        refused = await queue.settle(ack(first), ack(stale), defer(third), abandon(fourth))
+
+        assert [refusal.delivery for refusal in refused] == [stale]
+        back = {each.message.id for each in await queue.take(4)}
+        assert back == {third.message.id, fourth.message.id}
+
+    async def test_when_more_is_settled_than_one_request_holds_then_all_is_applied(
+        self, rig: Rig
+    ) -> None:
+        """R58."""
+        count = min(2 * rig.capabilities.settle_batch + 1, 201)
+        queue = await rig.open_queue()
+        await queue.send(*(a_message() for _ in range(count)))
+        received = await queue.take(count)
+
+        refused = await queue.settle(*map(ack, received))
+
+        assert len(received) == count
+        assert list(refused) == []
+        await rig.advance(rig.lease_s)
+        assert await queue.find_nothing()
+
+    async def test_when_nothing_is_settled_then_nothing_is_refused(self, rig: Rig) -> None:
+        """R6."""
+        queue = await rig.open_queue()
+
+        refused = await queue.settle()
+
+        assert list(refused) == []
+
+    async def test_when_deferred_then_hidden_until_the_delay_has_passed(self, rig: Rig) -> None:
+        """R11, R17: counted up, and requeued with a visibility of its own."""
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+        [first] = await queue.receive()
+
+        await queue.settle(defer(first, seconds=2 * rig.tick_s))
+
+        assert await queue.find_nothing()
+        await rig.clock.advance(rig.tick_s)
+        assert await queue.find_nothing()
+        await rig.advance(rig.tick_s)
+        [again] = await queue.receive()
+        assert (again.message.id, again.attempt) == (first.message.id, 2)
+
+    async def test_when_deferred_for_longer_than_the_lease_then_the_delay_counts(
+        self, rig: Rig
+    ) -> None:
+        """R11, R17."""
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+        [first] = await queue.receive()
+
+        await queue.settle(defer(first, seconds=rig.lease_s + 2 * rig.tick_s))
+
+        await rig.clock.advance(rig.lease_s + rig.tick_s)
+        assert await queue.find_nothing()
+        await rig.advance(rig.tick_s)
+        assert len(await queue.receive()) == 1
+
+    async def test_when_deferred_without_a_delay_then_visible_at_once_as_the_next_attempt(
+        self, rig: Rig
+    ) -> None:
+        """R11, R17."""
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+        [first] = await queue.receive()
+
+        await queue.settle(defer(first))
+
+        [again] = await queue.receive()
+        assert (again.message.id, again.attempt) == (first.message.id, 2)
+
+    async def test_when_a_message_comes_back_then_it_is_the_same_message(self, rig: Rig) -> None:
+        """R1, R17: retries change neither body nor headers."""
+        queue = await rig.open_queue()
+        sent = a_message(bytes(range(256)), type="PlaceOrder", headers={"tenant": "north"})
+        await queue.send(sent)
+        [first] = await queue.receive()
+
+        await queue.settle(defer(first))
+
+        [again] = await queue.receive()
+        assert again.message == sent
+
+    async def test_when_abandoned_then_visible_at_once_to_others(self, rig: Rig) -> None:
+        """R11."""
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+        [first] = await queue.receive()
+
+        await queue.settle(abandon(first))
+
+        [again] = await queue.another_consumer().receive(max_count=1, wait_s=rig.poll_s)
+        assert again.message.id == first.message.id
+        assert again.receipt != first.receipt
+
+    async def test_when_abandoned_then_it_does_not_count_as_an_attempt(self, rig: Rig) -> None:
+        """T5: only what was tried is counted."""
+        rig.needs("has_uncounted_abandon")
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+
+        for _ in range(3):
+            [received] = await queue.receive()
+            await queue.settle(abandon(received))
+
+        [again] = await queue.receive()
+        assert again.attempt == 1
+
+    async def test_when_deferred_again_and_again_then_every_attempt_is_counted(
+        self, rig: Rig
+    ) -> None:
+        """R17, T5: attempts come from the broker, not from a process's memory."""
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+
+        seen = []
+        for _ in range(5):
+            worker = queue.another_consumer()
+            [received] = await worker.receive(max_count=1, wait_s=rig.poll_s)
+            seen.append(received.attempt)
+            await worker.settle([defer(received)])
+
+        assert seen == [1, 2, 3, 4, 5]
+
+
+def assert_is_refused(refusal: Refusal, delivery: Delivery) -> None:
+    """It is a final refusal of this delivery that carries its receipt (R6)."""
+    assert refusal.delivery is delivery
+    assert isinstance(refusal.error, InvalidReceipt)
+    assert refusal.error.receipt == delivery.receipt
+    assert refusal.is_final

@@ -1,0 +1,186 @@
+"""A clock that stands still until a test moves it, and knows when the program has come to rest."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from ..clock import SYSTEM_CLOCK, Clock, Timer, breathe
+
+START_S = 1_000.0
+"""Where `now_s` starts: not at zero, so that nobody takes a first moment for no moment."""
+EPOCH_S = 1_750_000_000.0
+"""Where `time_s` starts: 15 June 2025, 15:06:40 UTC."""
+
+_THREADED_MODULES = frozenset({"aiosqlite.core", "asyncio.threads"})
+# What awaiting a coroutine's `__await__` and an async generator (`@asynccontextmanager`) puts in
+# between; only the collector can see through it.
+_OPAQUE = frozenset({"coroutine_wrapper", "async_generator_asend", "async_generator_athrow"})
+
+
+@attrs.define(eq=False)
+class _VirtualTimer:
+    due_s: float
+    callback: Callable[[], object]
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class VirtualClock(Clock):
+    """Time passes in `advance` only, timer by timer, and between two timers all tasks run.
+
+    A task that waits for a thread (aiosqlite, `asyncio.to_thread`, an executor) counts as
+    running for up to `thread_patience_s` of real time, so that virtual time does not overtake
+    a commit. `chance` always returns the number it was given.
+    """
+
+    def __init__(
+        self, *, chance: float = 0.5, max_rounds: int = 100_000, thread_patience_s: float = 2.0
+    ) -> None:
+        self._elapsed_s = 0.0
+        self._chance = chance
+        self._max_rounds = max_rounds
+        self._thread_patience_s = thread_patience_s
+        self._timers: list[tuple[float, int, _VirtualTimer]] = []
+        self._order = itertools.count()
+        self._settling: set[asyncio.Task[Any] | None] = set()
+
+    def now_s(self) -> float:
+        return START_S + self._elapsed_s
+
+    def time_s(self) -> float:
+        return EPOCH_S + self._elapsed_s
+
+    def chance(self) -> float:
+        return self._chance
+
+    def set_chance(self, chance: float) -> None:
+        """Let every later `chance()` return this number."""
+        self._chance = chance
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        """Run `callback` in the `advance` that reaches it; without a delay, at the next turn."""
+        if delay_s <= 0:
+            return asyncio.get_running_loop().call_soon(callback)
+        timer = _VirtualTimer(self._elapsed_s + delay_s, callback)
+        heapq.heappush(self._timers, (timer.due_s, next(self._order), timer))
+        return timer
+
+    def next_due_in_s(self) -> float | None:
+        """How long until the next timer, None when nothing waits for time to pass."""
+        self._drop_cancelled()
+        return self._timers[0][0] - self._elapsed_s if self._timers else None
+
+    async def advance(self, seconds: float) -> None:
+        """Let `seconds` pass: each timer fires at its moment, then every task runs to rest.
+
+        The order of timers due at one moment is the order in which they were set.
+        """
+        if seconds < 0:
+            raise ValueError(f"time does not run backwards: {seconds=}")
+        end_s = self._elapsed_s + seconds
+        await self.settle()
+        while self._fire_next(end_s):
+            await self.settle()
+        self._elapsed_s = max(self._elapsed_s, end_s)
+
+    async def advance_to_next(self) -> bool:
+        """Move to the next timer and say whether there was one."""
+        await self.settle()
+        wait_s = self.next_due_in_s()
+        if wait_s is None:
+            return False
+        await self.advance(wait_s)
+        return True
+
+    async def settle(self) -> None:
+        """Return once every other task waits for something that only time, a socket or the
+        caller can bring.
+
+        Raises RuntimeError, naming the tasks, when they are still busy after `max_rounds`.
+        """
+        me = asyncio.current_task()
+        self._settling.add(me)
+        try:
+            await self._run_to_rest()
+        finally:
+            self._settling.discard(me)
+
+    async def _run_to_rest(self) -> None:
+        patience_ends_s = SYSTEM_CLOCK.now_s() + self._thread_patience_s
+        for _ in range(self._max_rounds):
+            await breathe()
+            if self._has_ready_callbacks() or any(map(_is_runnable, self._others())):
+                continue
+            if not any(map(_waits_for_a_thread, self._others())):
+                return
+            if SYSTEM_CLOCK.now_s() >= patience_ends_s:
+                return
+            await SYSTEM_CLOCK.sleep(0.0002)
+        busy = ", ".join(task.get_name() for task in self._others() if _is_runnable(task))
+        raise RuntimeError(f"still busy after {self._max_rounds} rounds: {busy or 'callbacks'}")
+
+    def _others(self) -> list[asyncio.Task[Any]]:
+        return [task for task in asyncio.all_tasks() if task not in self._settling]
+
+    def _has_ready_callbacks(self) -> bool:
+        # asyncio's own loops only; elsewhere looking at the tasks has to do. The other
+        # tasks inside settle() are always ready, and wait for us as we for them.
+        ready = getattr(asyncio.get_running_loop(), "_ready", ())
+        return len(ready) >= len(self._settling)
+
+    def _fire_next(self, end_s: float) -> bool:
+        self._drop_cancelled()
+        if not self._timers or self._timers[0][0] > end_s:
+            return False
+        moment_s = self._timers[0][0]
+        self._elapsed_s = max(self._elapsed_s, moment_s)
+        due = []
+        while self._timers and self._timers[0][0] == moment_s:
+            due.append(heapq.heappop(self._timers)[2])
+        for timer in due:
+            if not timer.is_cancelled:
+                timer.callback()
+        return True
+
+    def _drop_cancelled(self) -> None:
+        while self._timers and self._timers[0][2].is_cancelled:
+            heapq.heappop(self._timers)
+
+
+def _is_runnable(task: asyncio.Task[Any]) -> bool:
+    waiter = getattr(task, "_fut_waiter", None)
+    return waiter is None or waiter.done()
+
+
+def _waits_for_a_thread(task: asyncio.Task[Any]) -> bool:
+    waiter = getattr(task, "_fut_waiter", None)
+    # asyncio ties a future to an executor's through this callback.
+    for callback, _ in getattr(waiter, "_callbacks", None) or ():
+        if getattr(callback, "__name__", "") == "_call_check_cancel":
+            return True
+    return _innermost_module(task.get_coro()) in _THREADED_MODULES
+
+
+def _innermost_module(awaited: Any) -> str:
+    module = ""
+    while awaited is not None:
+        if type(awaited).__name__ in _OPAQUE:
+            awaited = next(iter(gc.get_referents(awaited)), None)
+        frame = _first(awaited, "cr_frame", "gi_frame", "ag_frame")
+        if frame is not None:
+            module = frame.f_globals.get("__name__", "")
+        awaited = _first(awaited, "cr_await", "gi_yieldfrom", "ag_await")
+    return module
+
+
+def _first(thing: Any, *names: str) -> Any:
+    return next((found for name in names if (found := getattr(thing, name, None))), None)

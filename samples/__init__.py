@@ -1,0 +1,1 @@
+"""Samples: one idea each, on the embedded gateway, run by the tests."""

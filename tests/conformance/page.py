@@ -1,0 +1,110 @@
+"""Writes docs/conformance.md: `python -m tests.conformance.page` after adding a test.
+
+A test claims a requirement by naming its number in its docstring, or in its class's.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from gateways.local import LocalGateway
+from gateways.memory import MemoryGateway
+from pump.capabilities import Capabilities
+
+from .titles import TITLES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "conformance.md"
+CONTRACT = Path("pump/testing/contract")
+GATEWAYS = (MemoryGateway().capabilities, LocalGateway("unused").capabilities)
+_NUMBER = re.compile(r"\b([RT])(\d+)(?:\s?[–-]\s?[RT]?(\d+))?\b")
+_SHOWN = 4
+
+
+def claims() -> dict[str, list[str]]:
+    """The tests that claim each requirement, as `file::test`."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted([*(ROOT / "tests").rglob("test_*.py"), *(ROOT / CONTRACT).glob("*.py")]):
+        for name, text in _tests_of(path):
+            for number in _numbers(text):
+                found[number].append(f"{path.relative_to(ROOT).as_posix()}::{name}")
+    return found
+
+
+def _tests_of(path: Path) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+            "test_"
+        ):
+            yield node.name, f"{ast.get_docstring(node) or ''} {node.name.replace('_', ' ')}"
+
+
+def _numbers(text: str) -> Iterator[str]:
+    for letter, first, last in _NUMBER.findall(text):
+        for number in range(int(first), int(last or first) + 1):
+            if f"{letter}{number}" in TITLES:
+                yield f"{letter}{number}"
+
+
+def render() -> str:
+    """The whole page."""
+    found = claims()
+    lines = [
+        "# Conformance",
+        "",
+        "Which tests hold each requirement, and what each gateway can do. This page is written by",
+        "`python -m tests.conformance.page`, and a test fails when it is out of date.",
+        "",
+        "Tests in `pump/testing/contract` run against every gateway; a test that needs a",
+        "capability the gateway does not declare is left out by that capability, never by name.",
+        "",
+        "## Gateways",
+        "",
+        *_matrix(),
+        "",
+        "Sessions (R40–R42) are declared by no gateway yet: asking for one raises nothing, since",
+        "there is no call for it before the gateways that need it arrive.",
+        "",
+        "## Requirements",
+        "",
+        "| | requirement | held by |",
+        "|---|---|---|",
+    ]
+    for number, title in TITLES.items():
+        lines.append(f"| {number} | {title} | {_held_by(sorted(set(found.get(number, []))))} |")
+    return "\n".join([*lines, ""])
+
+
+def _held_by(tests: list[str]) -> str:
+    if not tests:
+        return "*nothing yet: comes with a later gateway or part*"
+    shown = "<br>".join(f"`{test}`" for test in tests[:_SHOWN])
+    more = len(tests) - _SHOWN
+    return f"{shown}<br>and {more} more" if more > 0 else shown
+
+
+def _matrix() -> Iterator[str]:
+    yield f"| capability | {' | '.join(each.gateway for each in GATEWAYS)} |"
+    yield f"|---|{'---|' * len(GATEWAYS)}"
+    for field in attrs.fields(Capabilities):
+        if field.name != "gateway":
+            yield f"| `{field.name}` | {' | '.join(_cell(each, field.name) for each in GATEWAYS)} |"
+
+
+def _cell(capabilities: Capabilities, name: str) -> str:
+    value = getattr(capabilities, name)
+    if isinstance(value, bool):
+        return "native" if value else "no"
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(value))
+    return "no limit" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render())

@@ -1,0 +1,259 @@
+"""A gateway without a trick: the contract in its plainest words, and what saboteurs spoil.
+
+Everything is decided by looking at all entries; nothing is fast. It can do all that a gateway
+can do, so that every test of the suite has something to bite on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import ClassVar
+
+import attrs
+
+from pump.capabilities import Capabilities, OrderingMode
+from pump.clock import Clock
+from pump.errors import MessageTooLarge, QueueNotFound, UnsupportedOperation
+from pump.message import Delivery, Message
+from pump.outcome import Abandon, Ack, Action, Defer
+from pump.ports import QueueStats
+from pump.subscription import QueueSpec, Subscription
+
+from .naive_ports import NaiveAdmin, NaiveConsumer, NaiveProducer
+
+EVERYTHING = Capabilities(
+    gateway="naive",
+    ordering_modes=frozenset(OrderingMode),
+    has_strict_order=True,
+    has_groups=True,
+    has_deduplication=True,
+    has_native_redrive=True,
+    has_uncounted_abandon=True,
+    has_peek=True,
+    has_purge=True,
+    is_durable=True,
+    max_body_bytes=100_000,
+)
+PLAIN = Capabilities(gateway="plain")
+WINDOW_S = 300.0
+
+
+@attrs.define(eq=False)
+class Entry:
+    """One message in one queue."""
+
+    message: Message
+    number: int
+    sent_at_s: float
+    visible_at_s: float
+    attempt: int = 0
+    receipt: str | None = None
+
+
+@attrs.define(eq=False)
+class Queue:
+    """What a queue is like, and what is in it."""
+
+    spec: QueueSpec
+    entries: list[Entry] = attrs.field(factory=list)
+    seen_until_s: dict[str, float] = attrs.field(factory=dict)
+
+
+class NaiveGateway:
+    """Broker, consumer, producer and caretaker in one place; each decision is one method."""
+
+    Consumer: ClassVar[type[NaiveConsumer]] = NaiveConsumer
+    Producer: ClassVar[type[NaiveProducer]] = NaiveProducer
+    Admin: ClassVar[type[NaiveAdmin]] = NaiveAdmin
+
+    def __init__(self, clock: Clock, capabilities: Capabilities = EVERYTHING) -> None:
+        self.clock = clock
+        self.capabilities = capabilities
+        self.stock: dict[str, Queue] = {}
+        self.numbers = itertools.count(1)
+        self.waiters: set[asyncio.Future[None]] = set()
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def aclose(self) -> None:
+        """Nothing to let go of."""
+
+    def restart(self) -> None:
+        """What dies with a process: nothing, leases run out by themselves."""
+
+    def consumer(self, subscription: Subscription) -> NaiveConsumer:
+        return self.Consumer(self, subscription)
+
+    def producer(self, queue: str) -> NaiveProducer:
+        return self.Producer(self, queue)
+
+    def admin(self) -> NaiveAdmin:
+        return self.Admin(self)
+
+    # Queues.
+
+    def find(self, name: str) -> Queue:
+        self.sweep()
+        if name not in self.stock:
+            raise QueueNotFound(name)
+        return self.stock[name]
+
+    def create(self, spec: QueueSpec) -> None:
+        if spec.dead_letter_queue is not None:
+            self.find(spec.dead_letter_queue)
+        self.stock.setdefault(spec.name, Queue(spec))
+
+    def check_supported(self, spec: QueueSpec) -> None:
+        if spec.ordering not in self.capabilities.ordering_modes:
+            raise UnsupportedOperation("naive", spec.ordering, "it was not told to")
+        if spec.ordering_guarantee and not self.capabilities.has_strict_order:
+            raise UnsupportedOperation("naive", "ordering_guarantee", "it was not told to")
+
+    def difference(self, queue: Queue, spec: QueueSpec) -> str:
+        fields = ("ordering", "ordering_guarantee", "max_receive_count", "dead_letter_queue")
+        return ", ".join(f for f in fields if getattr(queue.spec, f) != getattr(spec, f))
+
+    # Sending.
+
+    def check_size(self, message: Message) -> None:
+        limit = self.capabilities.max_body_bytes
+        if limit is not None and len(message.body) > limit:
+            raise MessageTooLarge("naive", len(message.body), limit)
+
+    def is_duplicate(self, queue: Queue, message: Message) -> bool:
+        key = message.deduplication_id
+        if key is None:
+            return False
+        if queue.seen_until_s.get(key, 0.0) > self.clock.now_s():
+            return True
+        queue.seen_until_s[key] = self.clock.now_s() + WINDOW_S
+        return False
+
+    def add(self, queue: Queue, message: Message, delay_s: float) -> None:
+        now_s = self.clock.now_s()
+        queue.entries.append(Entry(message, next(self.numbers), now_s, now_s + delay_s))
+
+    # Receiving.
+
+    def candidates(self, queue: Queue) -> list[Entry]:
+        is_lifo = queue.spec.ordering is OrderingMode.LIFO
+        return sorted(queue.entries, key=lambda entry: entry.number, reverse=is_lifo)
+
+    def is_visible(self, entry: Entry) -> bool:
+        return entry.receipt is None and entry.visible_at_s <= self.clock.now_s()
+
+    def domain(self, queue: Queue, entry: Entry) -> object:
+        """What must stay in order with it; an entry of no domain is its own."""
+        return entry.message.group or ("all" if queue.spec.ordering_guarantee else entry)
+
+    def is_blocked(self, queue: Queue, entry: Entry) -> bool:
+        domain = self.domain(queue, entry)
+        if domain is entry:
+            return False
+        return any(
+            other.number < entry.number and self.domain(queue, other) == domain
+            for other in queue.entries
+        )
+
+    def token(self, entry: Entry) -> str:
+        return f"receipt-{next(self.numbers)}"
+
+    def take(self, queue: Queue, max_count: int, lease_s: float) -> list[Delivery]:
+        chosen = list(itertools.islice(self.ready(queue), max_count))
+        return [self.lease(queue, entry, lease_s) for entry in chosen]
+
+    def ready(self, queue: Queue) -> Iterator[Entry]:
+        for entry in self.candidates(queue):
+            if self.is_visible(entry) and not self.is_blocked(queue, entry):
+                yield entry
+
+    def lease(self, queue: Queue, entry: Entry, lease_s: float) -> Delivery:
+        entry.attempt += 1
+        entry.receipt = self.token(entry)
+        entry.visible_at_s = self.clock.now_s() + lease_s
+        return Delivery(
+            message=entry.message,
+            queue=queue.spec.name,
+            receipt=entry.receipt,
+            attempt=entry.attempt,
+            lease_expires_at_s=entry.visible_at_s,
+        )
+
+    async def wait(self, until_s: float) -> None:
+        """Return at a change, at the next moment that may bring one, at `until_s` at last."""
+        moments = [e.visible_at_s for q in self.stock.values() for e in q.entries]
+        soonest_s = min([until_s, *(m for m in moments if m > self.clock.now_s())])
+        waiter = asyncio.get_running_loop().create_future()
+        self.waiters.add(waiter)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with self.clock.timeout(soonest_s - self.clock.now_s()):
+                    await waiter
+        finally:
+            self.waiters.discard(waiter)
+
+    def wake(self) -> None:
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # Settling.
+
+    def holder(self, queue: Queue, receipt: str) -> Entry | None:
+        return next((entry for entry in queue.entries if entry.receipt == receipt), None)
+
+    def apply(self, queue: Queue, entry: Entry, action: Action) -> None:
+        match action:
+            case Ack():
+                queue.entries.remove(entry)
+            case Defer(delay_s):
+                self.give_back(queue, entry, delay_s)
+            case Abandon():
+                entry.attempt -= 1
+                self.give_back(queue, entry, 0.0)
+
+    def prolong(self, entry: Entry, lease_s: float) -> None:
+        entry.visible_at_s = self.clock.now_s() + lease_s
+
+    def give_back(self, queue: Queue, entry: Entry, delay_s: float) -> None:
+        entry.receipt = None
+        entry.visible_at_s = self.clock.now_s() + delay_s
+        if entry.attempt >= (queue.spec.max_receive_count or entry.attempt + 1):
+            self.bury(queue, entry)
+
+    def bury(self, queue: Queue, entry: Entry) -> None:
+        queue.entries.remove(entry)
+        self.add(self.stock[queue.spec.dead_letter_queue or ""], entry.message, 0.0)
+
+    def sweep(self) -> None:
+        """Take back every lease that ran out."""
+        for queue in self.stock.values():
+            for entry in list(queue.entries):
+                if entry.receipt is not None and entry.visible_at_s <= self.clock.now_s():
+                    self.give_back(queue, entry, 0.0)
+
+    # Looking.
+
+    def stats(self, queue: Queue) -> QueueStats:
+        visible = sum(map(self.is_visible, queue.entries))
+        in_flight = sum(entry.receipt is not None for entry in queue.entries)
+        oldest_s = min((entry.sent_at_s for entry in queue.entries), default=None)
+        return QueueStats(
+            name=queue.spec.name,
+            visible=visible,
+            in_flight=in_flight,
+            delayed=len(queue.entries) - visible - in_flight,
+            oldest_age_s=None if oldest_s is None else self.clock.now_s() - oldest_s,
+        )
+
+    def show(self, queue: Queue) -> Iterator[Message]:
+        return (entry.message for entry in self.candidates(queue) if self.is_visible(entry))
+
+    def empty(self, queue: Queue) -> int:
+        count = len(queue.entries)
+        queue.entries.clear()
+        return count

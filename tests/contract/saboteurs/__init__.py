@@ -1,0 +1,19 @@
+"""The saboteurs, by what they spoil. Each breaks one law and keeps all others."""
+
+from __future__ import annotations
+
+from . import administration, durability, leases, ordering, receiving, redrive, sending, settling
+from .base import Saboteur
+
+__all__ = ["SABOTEURS", "Saboteur"]
+
+_MODULES = (sending, receiving, settling, leases, ordering, redrive, administration, durability)
+
+SABOTEURS: tuple[type[Saboteur], ...] = tuple(
+    saboteur
+    for module in _MODULES
+    for saboteur in vars(module).values()
+    if isinstance(saboteur, type)
+    and issubclass(saboteur, Saboteur)
+    and saboteur.__module__ == module.__name__
+)

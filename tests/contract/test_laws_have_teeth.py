@@ -1,0 +1,242 @@
+"""Each law's test, and each test of rejection, fails on a pump that breaks what it is about."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gateways.memory import MemoryGateway
+from pump.clock import breathe
+from pump.errors import MappingError
+from pump.loop.ending import Ending
+from pump.loop.pump import Pump
+from pump.loop.receiver import Receiver
+from pump.loop.reporter import Reporter
+from pump.loop.workers import Workers
+from pump.mapping import Mapper
+from pump.message import Delivery
+from pump.outcome import ACK, Defer, RejectionReason
+from pump.rejection import RejectionRouter, Routed
+from pump.runtime import Runtime
+from pump.subscription import MakeChannels, Subscription
+from pump.testing import VirtualClock
+from pump.testing.contract import PumpContract, Rig
+
+Sabotage = Callable[[pytest.MonkeyPatch], None]
+
+
+def reports_twice(patch: pytest.MonkeyPatch) -> None:
+    honest = Reporter.settled
+
+    def settled(self: Reporter, endings: Any) -> None:
+        honest(self, endings)
+        honest(self, endings)
+
+    patch.setattr(Reporter, "settled", settled)
+
+
+def acks_before_the_work(patch: pytest.MonkeyPatch) -> None:
+    async def work(self: Pump, delivery: Delivery) -> None:
+        self._settler.submit(Ending(delivery, ACK, ACK))
+        for _ in range(20):
+            await breathe()
+        await self._handle(delivery)
+        self._lanes.finish(delivery, is_gone=True)
+
+    patch.setattr(Pump, "_work", work)
+
+
+def does_not_tell_the_handler(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Workers, "recall", lambda self, delivery: delivery in self._running)
+
+
+def drops_what_it_rejects(patch: pytest.MonkeyPatch) -> None:
+    async def route(self: RejectionRouter, *ignored: Any) -> Routed:
+        return Routed(ACK, None)
+
+    patch.setattr(RejectionRouter, "route", route)
+
+
+def keeps_what_was_not_started(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Pump, "_release", lambda self, deliveries: None)
+
+
+def hands_nothing_back(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Pump) -> None: ...
+
+    patch.setattr(Pump, "_hand_back_everything", nothing)
+
+
+def dies_of_a_broker_error(patch: pytest.MonkeyPatch) -> None:
+    async def give_up(self: Receiver, failure_count: int, error: Exception) -> None:
+        raise RuntimeError("no patience") from error
+
+    patch.setattr(Receiver, "_back_off", give_up)
+
+
+def forgets_signals(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("pump.pipeline._noting_signals", lambda handler: handler)
+
+
+def enriches_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("pump.rejection.enrich", lambda delivery, *_, **__: delivery.message)
+
+
+def has_no_ladder(patch: pytest.MonkeyPatch) -> None:
+    def destination_of(subscription: Subscription, reason: RejectionReason) -> str | None:
+        if reason is RejectionReason.UNACCEPTABLE:
+            return subscription.invalid_queue
+        return subscription.dead_letter_queue or subscription.invalid_queue
+
+    patch.setattr("pump.rejection.destination_of", destination_of)
+
+
+def counts_no_discards(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RejectionRouter, "_discard", lambda self, *_: Routed(ACK, None))
+
+
+def ignores_the_policy(patch: pytest.MonkeyPatch) -> None:
+    async def meet(self: RejectionRouter, *ignored: Any) -> Routed:
+        return Routed(ACK, None)
+
+    patch.setattr(RejectionRouter, "_meet_failure", meet)
+
+
+def keeps_whatever_the_policy(patch: pytest.MonkeyPatch) -> None:
+    async def meet(self: RejectionRouter, *ignored: Any) -> Routed:
+        return Routed(Defer(1_000_000.0), None)
+
+    patch.setattr(RejectionRouter, "_meet_failure", meet)
+
+
+def retries_once_more(patch: pytest.MonkeyPatch) -> None:
+    import pump.decide as decide
+
+    honest = decide._after_failure
+
+    def after_failure(error: Any, attempt: int, strategy: Any, chance: float) -> Any:
+        return honest(error, attempt - 1, strategy, chance) if attempt > 1 else Defer(1.0)
+
+    patch.setattr(decide, "_after_failure", after_failure)
+
+
+def ignores_the_delay(patch: pytest.MonkeyPatch) -> None:
+    honest = Pump._handle
+
+    async def handle(self: Pump, delivery: Delivery) -> Ending | None:
+        ending = await honest(self, delivery)
+        if ending is None or not isinstance(ending.outcome, Defer):
+            return ending
+        return Ending(delivery, Defer(), ending.outcome)
+
+    patch.setattr(Pump, "_handle", handle)
+
+
+def looks_queues_up_early(patch: pytest.MonkeyPatch) -> None:
+    async def make_channels(self: Runtime, subscription: Subscription) -> None:
+        for spec in subscription.queue_specs():
+            await self.gateway.admin().ensure(spec, MakeChannels.VALIDATE)
+
+    patch.setattr(Runtime, "make_channels", make_channels)
+
+
+def understands_only_its_own(patch: pytest.MonkeyPatch) -> None:
+    honest = Mapper.resolve
+
+    def resolve(self: Mapper, message: Any, subscription: Any) -> Any:
+        if not message.type:
+            raise MappingError("", "a stranger")
+        return honest(self, message, subscription)
+
+    patch.setattr(Mapper, "resolve", resolve)
+
+
+def says_nothing_of_order(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reporter, "started", lambda self: None)
+
+
+REJECTS = "test_when_a_handler_rejects_then_the_copy_is_routed_with_its_reason"
+POLICY = "test_when_the_copy_cannot_be_sent_then_the_policy_decides"
+STRATEGY = "test_when_a_handler_keeps_failing_then_its_strategy_is_followed"
+TEETH: dict[str, tuple[Sabotage, ...]] = {
+    "test_law_1_a_delivery_is_settled_exactly_once": (reports_twice,),
+    "test_law_2_nothing_is_acked_before_the_work_or_its_copy_is_durable": (
+        acks_before_the_work,
+        drops_what_it_rejects,
+    ),
+    "test_law_3_a_lost_lease_is_abandoned_never_acked_and_its_handler_is_told": (
+        does_not_tell_the_handler,
+    ),
+    "test_law_4_unknown_and_undecodable_messages_are_routed_never_dropped": (
+        drops_what_it_rejects,
+    ),
+    "test_law_5_draining_changes_no_outcome": (keeps_what_was_not_started,),
+    "test_law_6_cancellation_is_never_swallowed": (hands_nothing_back,),
+    "test_law_7_a_broker_error_never_kills_a_pump": (dies_of_a_broker_error,),
+    "test_law_8_an_action_a_handler_raised_is_never_swallowed_by_a_middleware": (forgets_signals,),
+    REJECTS: (enriches_nothing, drops_what_it_rejects),
+    "test_when_there_is_no_invalid_queue_then_the_dead_letter_queue_serves": (has_no_ladder,),
+    "test_when_no_queue_is_configured_then_it_is_acked_and_counted": (counts_no_discards,),
+    POLICY: (ignores_the_policy, keeps_whatever_the_policy),
+    STRATEGY: (retries_once_more,),
+    "test_when_a_handler_defers_then_it_comes_again_after_that_delay": (ignores_the_delay,),
+    "test_when_nobody_rejects_then_no_producer_is_made": (looks_queues_up_early,),
+    "test_when_a_foreign_producer_sends_plain_json_then_it_is_understood": (
+        understands_only_its_own,
+    ),
+    "test_when_order_is_not_guaranteed_then_an_event_says_so": (says_nothing_of_order,),
+}
+
+
+def variants(test: str) -> list[dict[str, Any]]:
+    """The arguments a parametrised test is called with, as pytest would."""
+    marks = getattr(getattr(PumpContract, test), "pytestmark", [])
+    found = [mark for mark in marks if mark.name == "parametrize"]
+    if not found:
+        return [{}]
+    names, values = found[0].args
+    keys = [names] if isinstance(names, str) else list(names)
+    return [dict(zip(keys, each if len(keys) > 1 else (each,), strict=True)) for each in values]
+
+
+def cases() -> Iterator[Any]:
+    for test, sabotages in TEETH.items():
+        for sabotage in sabotages:
+            yield pytest.param(test, sabotage, id=f"{sabotage.__name__}-{test[5:25]}")
+
+
+@pytest.mark.parametrize(("test", "sabotage"), list(cases()))
+async def test_when_a_pump_breaks_a_law_then_its_test_fails(
+    test: str, sabotage: Sabotage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotage(monkeypatch)
+
+    failures = [kwargs for kwargs in variants(test) if await fails(test, kwargs)]
+
+    assert failures, f"{test} does not notice a pump that {sabotage.__name__}"
+
+
+async def fails(test: str, kwargs: dict[str, Any]) -> bool:
+    clock = VirtualClock()
+    rig = Rig(gateway=MemoryGateway(clock=clock), clock=clock)
+    await rig.gateway.open()
+    try:
+        await getattr(PumpContract(), test)(rig, **kwargs)
+    except Exception:  # broad: however it fails, it notices
+        return True
+    finally:
+        await rig.aclose()
+    return False
+
+
+def test_every_test_of_the_pump_has_a_saboteur() -> None:
+    tests = {
+        name
+        for name, _ in inspect.getmembers(PumpContract, inspect.isfunction)
+        if name.startswith("test_")
+    }
+
+    assert tests == set(TEETH)

@@ -1,0 +1,59 @@
+"""The local gateway keeps the contract, in the process that hosts the engine and beside it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateways.local import LocalGateway
+from pump.testing import VirtualClock
+from pump.testing.contract import GatewayContract, Rig, WaitingClock
+
+
+class TestLocal(GatewayContract):
+    """The engine in this process, on virtual time."""
+
+    @pytest.fixture
+    async def rig(self, tmp_path: Path) -> AsyncIterator[Rig]:
+        clock = VirtualClock()
+
+        async def open_gateway() -> LocalGateway:
+            gateway = LocalGateway(tmp_path, clock)
+            await gateway.open()
+            return gateway
+
+        rig = Rig(gateway=await open_gateway(), clock=clock, open_again=open_gateway)
+        yield rig
+        await rig.aclose()
+
+
+@pytest.mark.slow
+class TestLocalAsASecondProcess(GatewayContract):
+    """The engine behind a socket, in real time, as a second process on the machine has it."""
+
+    @pytest.fixture
+    async def rig(self, tmp_path: Path) -> AsyncIterator[Rig]:
+        clock = WaitingClock()
+        host = LocalGateway(tmp_path, clock)
+        await host.open()
+
+        async def open_gateway() -> LocalGateway:
+            gateway = LocalGateway(tmp_path, clock)
+            await gateway.open()
+            return gateway
+
+        rig = Rig(
+            gateway=await open_gateway(),
+            clock=clock,
+            tick_s=0.3,
+            poll_s=0.1,
+            slack_s=0.2,
+            ordered_options={"deduplication_window": 2.0},
+            deduplication_window_s=2.0,
+            open_again=open_gateway,
+        )
+        yield rig
+        await rig.aclose()
+        await host.aclose()

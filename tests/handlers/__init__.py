@@ -1,0 +1,1 @@
+"""Tests of handlers, their middleware and the inbox."""

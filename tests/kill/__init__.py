@@ -1,0 +1,1 @@
+"""Kill tests: real processes, real signals, the embedded queue on a real disk."""

@@ -1,0 +1,1 @@
+"""Samples do what they say."""
