@@ -31,7 +31,7 @@ from .consumer import Consumer
 from .dispatcher import Dispatcher
 from .errors import ConfigurationError, PumpError
 from .events import Observer
-from .gateway_url import gateway_from_url
+from .gateway_url import gateway_from_url, without_secrets
 from .mapping import Mapper
 from .observability.counters import Counters
 from .observing import Observers
@@ -94,9 +94,9 @@ class App:
 
     @property
     def gateway_name(self) -> str:
-        """The gateway's URL, or its scheme when an object was given."""
+        """The gateway's URL without its secrets, or its scheme when an object was given."""
         if isinstance(self._gateway, str):
-            return self._gateway
+            return without_secrets(self._gateway)
         return f"{self._gateway.capabilities.gateway}://"
 
     @property

@@ -6,7 +6,6 @@
 | DeferMessage(delay)                        | Defer(delay, or the strategy's backoff)   |
 | RejectMessage(detail)                      | Reject(DELIVERY_ERROR)                    |
 | InvalidMessage, MappingError, no handler   | Reject(UNACCEPTABLE)                      |
-| LeaseLost, SessionLockLost                 | Abandon                                   |
 | any other error, retries left              | Defer(backoff)                            |
 | any other error, none left                 | Reject(DELIVERY_ERROR)                    |
 
@@ -21,8 +20,8 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from .backoff import Backoff
-from .errors import HandlerNotFound, LeaseLost, MappingError, SessionLockLost
-from .outcome import ABANDON, ACK, Defer, Outcome, Reject, RejectionReason
+from .errors import HandlerNotFound, MappingError
+from .outcome import ACK, Defer, Outcome, Reject, RejectionReason
 from .signals import DeferMessage, InvalidMessage, RejectMessage
 from .strategy import DeadLetter, FailureStrategy, Hybrid, Retry
 
@@ -38,8 +37,6 @@ def decide(
         return ACK
     gravest = min(_leaves(error), key=_rank)
     match gravest:
-        case LeaseLost() | SessionLockLost():
-            return ABANDON
         case DeferMessage(delay=delay):
             if delay is not None:
                 return Defer(max(0.0, delay.total_seconds()))
@@ -75,8 +72,6 @@ def _backoff(strategy: FailureStrategy) -> Backoff:
 
 def _rank(error: BaseException) -> int:
     match error:
-        case LeaseLost() | SessionLockLost():
-            return 0
         case DeferMessage():
             return 1
         case RejectMessage():

@@ -157,6 +157,9 @@ class Dispatcher:
             started_s = self._clock.now_s()
             try:
                 await self._run_pump(performer)
+            except asyncio.CancelledError:
+                self._note(performer, "stopped", None)
+                raise
             except PumpError as error:
                 # A pump that stops by its own decision is not to be restarted.
                 self._note(performer, "stopped", error)

@@ -125,7 +125,8 @@ class Subscription:
     concurrency: int = 10
     """How many handlers run at once."""
     prefetch: int | None = None
-    """How many more messages may wait in hand; by default as many as run at once."""
+    """How many more messages may wait in hand; by default as many as run at once, and more while
+    handlers are so fast that the broker sets the pace."""
     lease: timedelta = timedelta(seconds=30)
     """How long a message is hidden from others at receipt (SQS: visibility timeout)."""
     renew: bool = True

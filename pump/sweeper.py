@@ -84,7 +84,7 @@ class Sweeper:
         except SendFailed as error:
             failed_ids = {id_ for id_, _ in error.failures}
             return [each for each in batch if each.message.id not in failed_ids]
-        except (GatewayError, TimeoutError) as error:
+        except (GatewayError, TimeoutError, OSError) as error:
             _log.warning(vocabulary.ROUTING_FAILED, destination=queue, error=str(error))
             return ()
         finally:

@@ -13,6 +13,7 @@ class DeduplicationWindow:
         self.window_s = window_s
         self._until_s: dict[str, float] = {}
         self._order: deque[tuple[float, str]] = deque()
+        self._forgotten: list[str] = []
 
     def __len__(self) -> int:
         return len(self._until_s)
@@ -43,3 +44,9 @@ class DeduplicationWindow:
             # A withdrawn id may have been admitted again with a later end.
             if self._until_s.get(key) == until_s:
                 del self._until_s[key]
+                self._forgotten.append(key)
+
+    def take_forgotten(self) -> list[str]:
+        """The ids forgotten since the last call, for whoever keeps a copy."""
+        forgotten, self._forgotten = self._forgotten, []
+        return forgotten

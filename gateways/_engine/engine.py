@@ -136,7 +136,7 @@ class Engine:
 
     async def end_leases(self, owner: str) -> None:
         """Make everything available again that `owner` holds; each counts as an attempt."""
-        for room in self.rooms.values():
+        for room in list(self.rooms.values()):
             held = {r.batch: None for r in room.state.leases.values() if r.batch is not None}
             theirs = [batch for batch in held if batch.owner == owner]
             if theirs:

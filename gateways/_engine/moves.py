@@ -18,6 +18,8 @@ class Arrival:
     records: list[Record] = attrs.field(factory=list)
     keys: list[str] = attrs.field(factory=list)
     """De-duplication ids that were admitted for them."""
+    forgotten: list[str] = attrs.field(factory=list)
+    """De-duplication ids whose window is over."""
 
 
 @attrs.define

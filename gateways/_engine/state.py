@@ -58,6 +58,8 @@ class QueueState:
                 arrival.keys.append(key)
             records.append(Record(seq, message, now_s, None, 0, phase, due_s))
             seq += 1
+        if arrival.keys:
+            arrival.forgotten = self.deduplication.take_forgotten()
         return arrival
 
     def add(self, records: Iterable[Record]) -> None:

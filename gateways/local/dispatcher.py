@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import assert_never
 
-from pump.errors import PumpError
+from pump.errors import PumpError, StorageFailed
 from pump.subscription import MakeChannels
 
 from .._engine.engine import Engine
@@ -40,7 +41,7 @@ class Dispatcher:
         self._running[key] = task
         if isinstance(request, wire.Receive):
             self._receiving.add(key)
-        task.add_done_callback(lambda _: self._ended(key, task))
+        task.add_done_callback(lambda _: self._ended(key, task, answered))
 
     async def leave(self, owner: str) -> None:
         """Stop an owner's receives, unanswered, and finish the rest."""
@@ -55,7 +56,7 @@ class Dispatcher:
         """End the leases of an owner that is gone, and drop what was kept for it."""
         await self._engine.end_leases(owner)
         if self._replies.pop(owner, None):
-            await self._engine.forget(owner, below=2**62)
+            await self._drop_replies(owner, 2**62)
 
     async def _stop(self, tasks: dict[tuple[str, int], asyncio.Task[None]]) -> None:
         for key, task in tasks.items():
@@ -64,10 +65,17 @@ class Dispatcher:
         if tasks:
             await asyncio.wait(tasks.values())
 
-    def _ended(self, key: tuple[str, int], task: asyncio.Task[None]) -> None:
+    def _ended(self, key: tuple[str, int], task: asyncio.Task[None], answered: Answered) -> None:
         if self._running.get(key) is task:
             del self._running[key]
             self._receiving.discard(key)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            # A mistake of ours: the client must not wait for ever, and we want to hear of it.
+            answered(wire.Failure(key[1], type(error).__name__, []))
+            task.get_loop().call_exception_handler(
+                {"message": "a request failed unexpectedly", "exception": error, "task": task}
+            )
 
     async def _answer(self, owner: str, request: wire.Request, answered: Answered) -> None:
         try:
@@ -137,6 +145,11 @@ class Dispatcher:
         if len(old) >= _FORGET_AT:
             for number in old:
                 del replies[number]
+            await self._drop_replies(owner, below)
+
+    async def _drop_replies(self, owner: str, below: int) -> None:
+        # Rows that stay behind on a full disk go when their owner is known to be dead.
+        with suppress(StorageFailed):
             await self._engine.forget(owner, below=below)
 
     async def _receive(self, owner: str, request: wire.Receive) -> bytes:

@@ -36,12 +36,16 @@ class FileLock:
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return False
+            # Who locks a file that was removed meanwhile holds nothing.
+            is_ours = os.path.samestat(os.fstat(fd), os.stat(self.path))
+        except (BlockingIOError, FileNotFoundError):
+            is_ours = False
         except BaseException:
             os.close(fd)
             raise
+        if not is_ours:
+            os.close(fd)
+            return False
         self._fd = fd
         forking.close_in_child(fd)
         return True
@@ -77,32 +81,24 @@ class DataFolder:
         """Let an owner live; makes the folders that are missing, for this user only."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._owners.mkdir(mode=0o700, exist_ok=True)
-        return lock.try_acquire()
+        while not lock.try_acquire():
+            # The host took the file for a dead owner's in the moment between making and locking.
+            continue
+        return True
 
     def dismiss(self, lock: FileLock) -> None:
         """Let an owner die."""
         lock.path.unlink(missing_ok=True)
         lock.release()
 
-    def is_alive(self, owner: str) -> bool:
-        """Whether some process holds the owner's lock."""
-        try:
-            fd = os.open(self.owner_lock(owner).path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
-
     def bury(self, owner: str) -> bool:
         """Remove what a dead owner left here; False when it lives."""
-        if self.is_alive(owner):
+        lock = self.owner_lock(owner)
+        if not lock.path.exists():
+            return True
+        if not lock.try_acquire():
             return False
-        self.owner_lock(owner).path.unlink(missing_ok=True)
+        self.dismiss(lock)
         return True
 
     def owners(self) -> list[str]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 from pump.clock import Clock
-from pump.errors import StorageFailed
 
 from .._engine.engine import Engine
 from .database import Database, Run
@@ -58,7 +56,9 @@ class Host:
         self._journal.start()
         self.dispatcher = Dispatcher(self.engine, recovered.replies)
         await self._bury_dead_owners(recovered)
+        # Leases that ran out while nobody hosted end now, on disk too.
         await self.engine.queues()
+        await self._journal.flush()
         self._server = Server(self._folder, self.dispatcher)
         address = await self._server.start()
         await asyncio.to_thread(self._lock.inscribe, str(address))
@@ -76,8 +76,7 @@ class Host:
             if self._server is not None:
                 await self._server.aclose()
             self.engine.close()
-            with suppress(StorageFailed):
-                await self.dispatcher.forget(self._owner)
+            await self.dispatcher.forget(self._owner)
             await self._close_files()
         finally:
             self._lock.release()

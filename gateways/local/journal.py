@@ -45,14 +45,20 @@ class SqliteJournal:
         self._writer = asyncio.create_task(self._write_groups(), name="pumphouse-journal")
 
     def write(self, entry: Entry, done: Done) -> asyncio.Future[None]:
-        ticket = asyncio.get_running_loop().create_future()
-        pending = _Pending([], done, ticket)
+        return self._append(self._scribe.take_down(entry), done)
+
+    async def flush(self) -> None:
+        """Wait until everything given so far is written, or has failed."""
+        await asyncio.wait([self._append([], lambda error: None)])
+
+    def _append(self, runs: list[Run], done: Done) -> asyncio.Future[None]:
+        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        pending = _Pending(runs, done, ticket)
         if self._is_closing:
             _finish([pending], StorageFailed(str(self.path), "the gateway is closed"))
-            return ticket
-        pending.runs = self._scribe.take_down(entry)
-        self._pending.append(pending)
-        self._has_work.set()
+        else:
+            self._pending.append(pending)
+            self._has_work.set()
         return ticket
 
     async def aclose(self) -> None:

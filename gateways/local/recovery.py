@@ -35,32 +35,46 @@ class Recovered:
 
 async def recover(engine: Engine, database: Database) -> Recovered:
     """Fill an empty engine from the file. Leases of dead owners are the caller's to end."""
-    for name, packed in await database.rows("SELECT name, settings FROM queues ORDER BY name"):
-        engine.admit(codec.unpack_settings(packed))
-        assert name in engine.rooms
-    message_rows = await database.rows(
-        "SELECT seq, queue, attempt, due_s, sent_s, packed FROM messages ORDER BY seq"
+    rows = _Rows(
+        queues=await database.rows("SELECT settings FROM queues ORDER BY name"),
+        messages=await database.rows(
+            "SELECT seq, queue, attempt, due_s, sent_s, packed FROM messages ORDER BY seq"
+        ),
+        leases=await database.rows("SELECT id, owner, request, expires_s, members FROM leases"),
+        seen=await database.rows("SELECT queue, key, until_s FROM seen ORDER BY until_s"),
+        replies=await database.rows("SELECT owner, request, reply FROM replies"),
     )
-    lease_rows = await database.rows("SELECT id, owner, request, expires_s, members FROM leases")
-    to_now = _Restorer(engine.clock)
-    by_queue = await asyncio.to_thread(to_now.records, message_rows)
-    recovered = to_now.lease(lease_rows, by_queue)
+    # Nobody else knows the engine yet, and a million messages would stop the loop for seconds.
+    return await asyncio.to_thread(_fill, engine, rows)
+
+
+@attrs.frozen
+class _Rows:
+    queues: Iterable[Row]
+    messages: Iterable[Row]
+    leases: Iterable[Row]
+    seen: Iterable[Row]
+    replies: Iterable[Row]
+
+
+def _fill(engine: Engine, rows: _Rows) -> Recovered:
+    for (packed,) in rows.queues:
+        engine.admit(codec.unpack_settings(packed))
+    restorer = _Restorer(engine.clock)
+    by_queue = restorer.records(rows.messages)
+    recovered = restorer.lease(rows.leases, by_queue)
     for queue, records in by_queue.items():
         state = engine.room(queue).state
-        to_now.hold_the_dead(records.values(), state.settings.max_receive_count)
+        restorer.hold_the_dead(records.values(), state.settings.max_receive_count)
         state.restore(records.values())
-    await _recover_windows(engine, database, to_now)
-    for owner, request, reply in await database.rows("SELECT * FROM replies"):
+    for queue, key, until_s in rows.seen:
+        window = engine.room(queue).state.deduplication
+        window.remember(key, restorer.monotonic_s(until_s))
+    for owner, request, reply in rows.replies:
         recovered.owners.add(owner)
         recovered.replies[owner, request] = reply
-    engine.next_seq = to_now.highest_seq + 1
+    engine.next_seq = restorer.highest_seq + 1
     return recovered
-
-
-async def _recover_windows(engine: Engine, database: Database, to_now: _Restorer) -> None:
-    rows = await database.rows("SELECT queue, key, until_s FROM seen ORDER BY until_s")
-    for queue, key, until_s in rows:
-        engine.room(queue).state.deduplication.remember(key, to_now.monotonic_s(until_s))
 
 
 class _Restorer:

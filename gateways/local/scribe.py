@@ -34,7 +34,7 @@ _EXTEND_LEASE = "UPDATE leases SET expires_s = ? WHERE id = ?"
 _SHRINK_LEASE = "UPDATE leases SET members = ? WHERE id = ?"
 _DELETE_LEASE = "DELETE FROM leases WHERE id = ?"
 _REMEMBER_KEY = "INSERT OR REPLACE INTO seen VALUES (?, ?, ?)"
-_FORGET_KEYS = "DELETE FROM seen WHERE queue = ? AND until_s <= ?"
+_FORGET_KEY = "DELETE FROM seen WHERE queue = ? AND key = ?"
 _INSERT_REPLY = "INSERT OR REPLACE INTO replies VALUES (?, ?, ?)"
 _FORGET_REPLIES = "DELETE FROM replies WHERE owner = ? AND request < ?"
 _DECLARE = "INSERT OR REPLACE INTO queues VALUES (?, ?)"
@@ -96,9 +96,8 @@ class Scribe:
         ]
         runs = [Run(_INSERT_MESSAGES, rows, _MESSAGE)]
         if entry.arrival.keys:
-            now_s = self._clock.time_s()
-            until_s = now_s + entry.window_s
-            runs.append(Run(_FORGET_KEYS, [(queue, now_s)]))
+            until_s = self._clock.time_s() + entry.window_s
+            runs.append(Run(_FORGET_KEY, [(queue, key) for key in entry.arrival.forgotten]))
             keys = [(queue, key, until_s) for key in entry.arrival.keys]
             runs.append(Run(_REMEMBER_KEY, keys))
         return runs + _replied(entry.request, b"")

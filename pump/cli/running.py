@@ -10,7 +10,7 @@ import threading
 import attrs
 
 from ..app import App
-from ..clock import SYSTEM_CLOCK
+from ..clock import SYSTEM_CLOCK, breathe
 from ..dispatcher import Dispatcher
 from ..signal_handling import run_until_signalled
 from .exit_codes import ExitCode
@@ -70,10 +70,14 @@ def run_app(options: RunOptions) -> ExitCode:
 async def _serve(app: App, options: RunOptions, report: Report) -> ExitCode:
     async with app:
         dispatcher = app.dispatcher()
-        report.started(app, options.target)
         started_s = SYSTEM_CLOCK.now_s()
+        running = asyncio.create_task(
+            run_until_signalled(dispatcher, until_empty=options.until_empty), name="run"
+        )
+        await breathe()  # Whoever reads that it runs may signal it: by now that is handled.
+        report.started(app, options.target)
         try:
-            await run_until_signalled(dispatcher, until_empty=options.until_empty)
+            await running
         finally:
             report.ended(app, dispatcher.performers, SYSTEM_CLOCK.now_s() - started_s)
     return _ending(dispatcher)

@@ -79,7 +79,7 @@ def _print_next_steps(name: str, folder: Path) -> None:
     steps = [
         *([f"cd {shlex.quote(str(folder))}"] if folder.resolve() != Path.cwd() else []),
         "pytest",
-        "pump run app:app --reload",
+        "pump run app:app",
         f"""pump send {queue} '{{"name": "Ada"}}'        (in another terminal)""",
     ]
     console = stdout()

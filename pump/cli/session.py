@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from ..app import DEFAULT_GATEWAY, App
 from ..errors import GatewayError, QueueNotFound, UnsupportedOperation
-from ..gateway_url import without_secrets
 from .exit_codes import ExitCode
 from .failure import Failure
 from .loading import load_app
@@ -28,7 +27,7 @@ def app_for(target: str | None, gateway: str | None) -> App:
 
 def shown_gateway(app: App) -> str:
     """The gateway's URL, fit for a screen."""
-    return without_secrets(app.gateway_name)
+    return app.gateway_name
 
 
 def in_session(app: App, work: Callable[[App], Awaitable[_T]]) -> _T:

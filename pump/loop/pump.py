@@ -97,8 +97,7 @@ class Pump:
 
     def scale(self, concurrency: int) -> None:
         """Run this many handlers at once from now on; prefetch keeps its size."""
-        prefetch = self._subscription.in_hand - self._subscription.concurrency
-        self._receiver.resize(concurrency + prefetch)
+        self._receiver.scale(concurrency)
         self._workers.resize(concurrency)
         _log.info(
             vocabulary.PUMP_SCALED, subscription=self._subscription.name, concurrency=concurrency
@@ -142,7 +141,7 @@ class Pump:
             self._release(self._lanes.clear())
             await self._let_handlers_finish()
             self._workers.stop()
-        await self._settler.flush()
+        await self._flush(self._subscription.drain_timeout.total_seconds())
 
     def _accept(self, deliveries: Sequence[Delivery]) -> None:
         self.stats.last_receive_at_s = self._clock.now_s()
@@ -232,11 +231,15 @@ class Pump:
         for delivery in self._book.held():
             if not self._settler.has(delivery):
                 self._settler.submit(Ending(delivery, Defer(), Defer()))
+        await self._flush(_HAND_BACK_S)
+
+    async def _flush(self, limit_s: float) -> None:
         try:
-            async with self._clock.timeout(_HAND_BACK_S):
+            async with self._clock.timeout(limit_s):
                 await self._settler.flush()
         except TimeoutError:
-            return  # The broker does not answer; the leases run out by themselves.
+            # The broker does not take them; the leases run out by themselves.
+            self._reporter.flush_expired(self._settler.unsettled_count)
 
     def _build_keeper(self, parts: PumpParts) -> LeaseKeeper:
         return LeaseKeeper(
@@ -257,6 +260,7 @@ class Pump:
             timeout_s=parts.subscription.lease.total_seconds(),
             clock=parts.clock,
             holds=self._book.__contains__,
+            in_hand=self._book.__len__,
             on_settled=self._note_settled,
             on_lost=self._note_lost,
         )

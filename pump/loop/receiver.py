@@ -19,6 +19,7 @@ from ..observability.log import get_logger
 from ..ports import ConsumerPort
 from ..subscription import Subscription
 from .pollers import adapt_pollers
+from .prefetch import adapt_prefetch
 from .window import Window
 
 _log = get_logger("pump.loop")
@@ -44,6 +45,10 @@ class Receiver:
         self._clock = clock
         self._ready_count = ready_count
         self._on_received = on_received
+        self._concurrency = subscription.concurrency
+        self._prefetch = subscription.in_hand - subscription.concurrency
+        self._max_prefetch = capabilities.receive_batch * capabilities.max_pollers
+        self._full_at_s = float("-inf")
         self._window = Window(subscription.in_hand)
         self._pollers: set[asyncio.Task[None]] = set()
         self._target = 1
@@ -63,9 +68,13 @@ class Receiver:
         """No message waits for a worker any more, so that even a small request is worth it."""
         self._room.set()
 
-    def resize(self, limit: int) -> None:
-        """Change how many messages may be in hand."""
-        self._window.resize(limit)
+    def scale(self, concurrency: int) -> None:
+        """Have enough in hand for that many workers."""
+        self._concurrency = concurrency
+        self._resize()
+
+    def _resize(self) -> None:
+        self._window.resize(self._concurrency + self._prefetch)
         self._room.set()
 
     async def run(self) -> None:
@@ -93,6 +102,8 @@ class Receiver:
                 failure_count = 0
             self._window.give(asked - len(deliveries))
             self._on_received(deliveries)
+            if len(deliveries) == asked:
+                self._note_full()
             self._target = adapt_pollers(
                 self._target, asked=asked, got=len(deliveries), most=self._max_pollers
             )
@@ -100,6 +111,19 @@ class Receiver:
                 self._spawn(group)
         # At once: two that end in one turn of the loop must not both take the other for enough.
         self._pollers.discard(_this_task())
+
+    def _note_full(self) -> None:
+        """There is more where this came from: see whether a larger hand would help."""
+        now_s = self._clock.now_s()
+        worked_off_s, self._full_at_s = now_s - self._full_at_s, now_s
+        if self._subscription.prefetch is None:
+            self._prefetch = adapt_prefetch(
+                self._prefetch,
+                least=self._concurrency,
+                most=self._max_prefetch,
+                worked_off_s=worked_off_s,
+            )
+            self._resize()
 
     async def _take_credit(self) -> int:
         while True:

@@ -56,6 +56,14 @@ class Reporter:
             vocabulary.DRAIN_EXPIRED, subscription=self._subscription.name, recalled=recalled_count
         )
 
+    def flush_expired(self, unsettled_count: int) -> None:
+        """The broker would not settle these; it will deliver them again."""
+        _log.error(
+            vocabulary.FLUSH_EXPIRED,
+            subscription=self._subscription.name,
+            unsettled=unsettled_count,
+        )
+
     def drained(self) -> None:
         """The pump has stopped, and nothing is left in its hands."""
         _log.info(vocabulary.PUMP_DRAINED, subscription=self._subscription.name)

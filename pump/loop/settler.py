@@ -39,6 +39,7 @@ class Settler:
         timeout_s: float,
         clock: Clock,
         holds: Callable[[Delivery], bool],
+        in_hand: Callable[[], int],
         on_settled: Callable[[Sequence[Settlement]], None],
         on_lost: Callable[[Settlement], None],
     ) -> None:
@@ -49,6 +50,7 @@ class Settler:
         self._timeout_s = timeout_s
         self._clock = clock
         self._holds = holds
+        self._in_hand = in_hand
         self._on_settled = on_settled
         self._on_lost = on_lost
         self._pending: deque[Settlement] = deque()
@@ -56,13 +58,15 @@ class Settler:
         self._calls: set[asyncio.Task[None]] = set()
         self._failure_count = 0
         self._under_way: list[list[Settlement]] = []
+        self._under_way_count = 0
+        self._is_lingering = False
         self._is_flushing = False
         self._all_settled = asyncio.Event()
 
     @property
     def unsettled_count(self) -> int:
         """Settlements submitted and not confirmed, waiting ones and those under way."""
-        return len(self._pending) + sum(map(len, self._under_way))
+        return len(self._pending) + self._under_way_count
 
     def has(self, delivery: Delivery) -> bool:
         """Whether a settlement of this delivery was submitted and is not yet confirmed."""
@@ -75,7 +79,8 @@ class Settler:
     def submit(self, settlement: Settlement) -> None:
         """Have a message settled soon."""
         self._pending.append(settlement)
-        self._changed.set()
+        if not self._is_lingering or not self._is_worth_lingering:
+            self._changed.set()
 
     async def run(self) -> None:
         """Settle until cancelled."""
@@ -104,23 +109,40 @@ class Settler:
             self._changed.clear()
             await self._changed.wait()
         if self._failure_count:
-            await self._clock.sleep(RECONNECT.delay_s(self._failure_count, self._clock.chance()))
-        elif self._linger_s and len(self._pending) < self._batch and not self._is_flushing:
+            await self._clock.sleep(self._pause_after_failure_s())
+        elif self._linger_s and self._is_worth_lingering:
             await self._linger()
 
+    def _pause_after_failure_s(self) -> float:
+        # Short against a lease, so that a broker that is back in time hears of it in time.
+        backoff_s = RECONNECT.delay_s(self._failure_count, self._clock.chance())
+        return min(backoff_s, self._timeout_s / 8)
+
+    @property
+    def _is_worth_lingering(self) -> bool:
+        """Whether a batch has room, and messages are in hand that could still join it."""
+        return (
+            len(self._pending) < self._batch
+            and self.unsettled_count < self._in_hand()
+            and not self._is_flushing
+        )
+
     async def _linger(self) -> None:
+        self._is_lingering = True
+        self._changed.clear()
         try:
             async with self._clock.timeout(self._linger_s):
-                while len(self._pending) < self._batch and not self._is_flushing:
-                    self._changed.clear()
-                    await self._changed.wait()
+                await self._changed.wait()
         except TimeoutError:
             return
+        finally:
+            self._is_lingering = False
 
     def _take_batch(self) -> list[Settlement]:
         pending = self._pending
         batch = [pending.popleft() for _ in range(min(len(pending), self._batch))]
         self._under_way.append(batch)
+        self._under_way_count += len(batch)
         return batch
 
     async def _settle(self, batch: list[Settlement]) -> None:
@@ -143,6 +165,7 @@ class Settler:
             self._failure_count = 0 if all(refused.values()) else self._failure_count + 1
             self._report(held, refused)
         self._under_way.remove(batch)
+        self._under_way_count -= len(batch)
         self._changed.set()
         if not self.unsettled_count:
             self._all_settled.set()

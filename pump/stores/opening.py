@@ -65,7 +65,12 @@ async def open_database(
     worker: Any = getattr(connection, "_thread", connection)
     worker.daemon = True
     with translated(path):
-        await connection
+        try:
+            await connection
+        except BaseException:
+            # Its worker still wants to tell this loop that it has ended.
+            await asyncio.to_thread(worker.join)
+            raise
         try:
             await _enter_wal(connection)
             await connection.execute(f"PRAGMA synchronous={synchronous}")

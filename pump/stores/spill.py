@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 import attrs
 
-from ..errors import StorageFailed
+from ..errors import MappingError, StorageFailed
 from ..ids import new_id
 from ..message import Message
 from .packing import pack, unpack
@@ -147,7 +147,7 @@ class SqliteSpill:
                 connection.execute("PRAGMA synchronous=FULL")
                 connection.execute(_SCHEMA)
                 return work(connection)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, MappingError) as error:
             raise StorageFailed(
                 str(self._path), f"the spill store cannot be used: {error}; free or repair it"
             ) from error

@@ -28,14 +28,14 @@ _LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 def test_every_python_block_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page's blocks run in order, in one namespace; its async tests and `main` run too."""
+    """A page's blocks run in order, in one namespace; its async tests are run."""
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "documentation"}
 
     for number, block in enumerate(_BLOCK.findall(page.read_text()), 1):
         exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
         for name, value in list(namespace.items()):
-            if inspect.iscoroutinefunction(value) and (name.startswith("test_") or name == "main"):
+            if inspect.iscoroutinefunction(value) and name.startswith("test_"):
                 asyncio.run(value())
                 del namespace[name]
 

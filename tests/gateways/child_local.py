@@ -95,10 +95,11 @@ async def both(folder: str) -> None:
 async def fork(folder: str) -> None:
     """Host the engine, and fork a child that outlives this process."""
     await open_orders(folder)
-    if os.fork() == 0:
-        sys.stdin.read()
-        os._exit(0)
-    say("forked")
+    forked = os.fork()
+    if forked == 0:
+        os.close(sys.stdout.fileno())
+        signal.pause()
+    say(forked)
     await until_told()
 
 

@@ -16,7 +16,7 @@ from pump.errors import ConfigurationError, ConnectionFailed, StorageFailed
 from pump.testing.virtual_clock import VirtualClock
 
 from .conftest import OpenLocal
-from .queue_user import LEASE_S, QueueUser
+from .queue_user import QueueUser
 
 
 def crash_image(folder: Path) -> Path:
@@ -228,22 +228,18 @@ def test_when_a_url_makes_no_sense_then_it_is_refused(url: str) -> None:
         from_url(url)
 
 
-async def test_when_a_redrive_cannot_be_written_then_it_is_tried_again(
-    open_local: OpenLocal, clock: VirtualClock
+async def test_when_a_crash_kept_a_dead_message_from_moving_then_a_restart_moves_it(
+    open_local: OpenLocal, clock: VirtualClock, tmp_path: Path
 ) -> None:
-    """R20: also when the disk is full at that moment, the message is in one queue or the other."""
-    gateway = await open_local(clock, max_bytes=150_000)
-    orders = await QueueUser(gateway, max_receive_count=1, dead_letter_queue="dead").create()
-    await orders.send("x" * 40_000)
-    await orders.receive()
-    filler = await QueueUser(gateway, "filler").create()
-    with pytest.raises(StorageFailed):
-        await fill(filler, [])
-    await orders.send("y" * 10)
+    """R20, T5: its last attempt is on disk, the move is not."""
+    gateway = await open_local(clock)
+    orders = await QueueUser(gateway).create()
+    await orders.send("a")
+    [a] = await orders.receive()
+    await orders.defer(a, delay_s=60)
+    await QueueUser(gateway, max_receive_count=1, dead_letter_queue="dead").create()
 
-    await clock.advance(LEASE_S)
-    await filler.admin.purge("filler")
-    await clock.advance(5)
+    again = await open_local(clock, crash_image(tmp_path))
 
-    assert (await orders.stats("dead")).visible == 1
-    assert (await orders.stats()).visible == 1
+    assert await QueueUser(again, "dead").bodies() == ["a"]
+    assert (await QueueUser(again).stats()).delayed == 0

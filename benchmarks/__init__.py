@@ -1,0 +1,1 @@
+"""Benchmarks: Pumphouse beside other libraries, in one run, as ratios. See README.md."""

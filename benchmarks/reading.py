@@ -1,0 +1,86 @@
+"""Readings: what one run of one contender took, and how it is measured."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Span:
+    """Time between two moments: on the wall, and of the processor in all threads."""
+
+    wall_s: float
+    cpu_s: float
+
+
+@attrs.frozen(kw_only=True)
+class Reading:
+    """`messages` went through the contender's `spans`, which follow one another."""
+
+    messages: int
+    spans: Mapping[str, Span]
+    rss_mib: tuple[float, ...] = ()
+    """Resident memory over the run, for the contenders that watch it."""
+
+    @property
+    def wall_s(self) -> float:
+        """From the first send to the last settlement."""
+        return sum(span.wall_s for span in self.spans.values())
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time over the same."""
+        return sum(span.cpu_s for span in self.spans.values())
+
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return self.messages / self.wall_s
+
+    @property
+    def cpu_us(self) -> float:
+        """Microseconds of processor time a message."""
+        return self.cpu_s / self.messages * 1e6
+
+    def span_cpu_us(self, span: str) -> float:
+        """Microseconds of processor time a message, in one span."""
+        return self.spans[span].cpu_s / self.messages * 1e6
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for a pipe."""
+        return attrs.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Reading:
+        """The reading that `to_json` wrote."""
+        return cls(
+            messages=values["messages"],
+            spans={name: Span(**span) for name, span in values["spans"].items()},
+            rss_mib=tuple(values["rss_mib"]),
+        )
+
+
+class Stopwatch:
+    """Collects spans; time outside of them is not counted."""
+
+    def __init__(self) -> None:
+        self._spans: dict[str, Span] = {}
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """Measure the body. What was thrown away before it is collected first."""
+        gc.collect()
+        wall_s, cpu_s = time.perf_counter(), time.process_time()
+        yield
+        cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
+        self._spans[name] = Span(wall_s=wall_s, cpu_s=cpu_s)
+
+    def reading(self, messages: int) -> Reading:
+        """What was measured."""
+        return Reading(messages=messages, spans=self._spans)

@@ -1,0 +1,72 @@
+"""Contenders that need nothing but Pumphouse and Python; the others run with `make bench`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+
+from benchmarks.catalogue import BY_NAME, CONTENDERS, Contender
+from benchmarks.child import measure
+from benchmarks.reading import Reading
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN = [contender for contender in CONTENDERS if not contender.needs]
+
+
+@pytest.mark.parametrize("contender", OWN, ids=lambda contender: contender.name)
+def test_when_a_contender_is_measured_then_it_prints_one_well_formed_line(
+    contender: Contender, tmp_path: Path
+) -> None:
+    child = subprocess.run(
+        [sys.executable, "-m", "benchmarks.child", contender.name, "150"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+    assert child.returncode == 0, child.stderr
+    [line] = child.stdout.splitlines()
+    result = json.loads(line)
+    reading = Reading.from_json(result["reading"])
+    assert result["contender"] == contender.name
+    assert reading.messages == 150
+    assert all(span.wall_s > 0 and span.cpu_s > 0 for span in reading.spans.values())
+
+
+def test_what_is_measured_here_covers_pumphouse_and_the_bare_ones() -> None:
+    assert {contender.name for contender in OWN} == {
+        "asyncio",
+        "pump",
+        "pump-single",
+        "port",
+        "flat",
+        "sqlite",
+        "pump-local",
+    }
+
+
+def test_every_contender_has_its_module() -> None:
+    folder = ROOT / "benchmarks" / "contenders"
+
+    missing = [each.name for each in CONTENDERS if not (folder / f"{each.module}.py").is_file()]
+
+    assert missing == []
+
+
+def test_when_a_library_is_not_installed_then_the_result_names_it() -> None:
+    absent = attrs.evolve(BY_NAME["taskiq"], module="no_such_module", needs="taskiq")
+
+    result = measure(absent, 10)
+
+    assert result["missing"].startswith("taskiq (")
+
+
+def test_when_pumphouse_itself_cannot_be_imported_then_it_is_no_missing_library() -> None:
+    broken = attrs.evolve(BY_NAME["pump"], module="no_such_module")
+
+    with pytest.raises(ModuleNotFoundError):
+        measure(broken, 10)

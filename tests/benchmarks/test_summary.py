@@ -1,0 +1,104 @@
+"""Figures, ratios, aims and tables from readings that are made up."""
+
+import pytest
+
+from benchmarks.__main__ import with_last_run
+from benchmarks.reading import Reading, Span
+from benchmarks.rounds import Results
+from benchmarks.summary import aims, cheaper, compare, faster, growth_mib, row_of
+from benchmarks.tables import grids
+
+
+def reading(*, wall_s: float = 1.0, cpu_s: float = 1.0, messages: int = 1000) -> Reading:
+    return Reading(messages=messages, spans={"pump": Span(wall_s=wall_s, cpu_s=cpu_s)})
+
+
+def test_when_there_are_several_rounds_then_a_row_shows_the_median_and_the_spread() -> None:
+    rounds = [reading(wall_s=1.0), reading(wall_s=2.0), reading(wall_s=4.0)]
+
+    row = row_of("pump", rounds)
+
+    assert (row.rate.median, row.rate.low, row.rate.high) == (500, 250, 1000)
+
+
+def test_ratios_are_taken_within_a_round() -> None:
+    # given a machine that was ten times slower in the second round
+    ours = [reading(wall_s=1.0, cpu_s=1.0), reading(wall_s=10.0, cpu_s=10.0)]
+    theirs = [reading(wall_s=3.0, cpu_s=2.0), reading(wall_s=30.0, cpu_s=20.0)]
+    readings = {"pump": ours, "taskiq": theirs}
+
+    # when
+    speed = compare(readings, "pump", "taskiq", faster)
+    cost = compare(readings, "pump", "taskiq", cheaper)
+
+    # then
+    assert speed is not None
+    assert cost is not None
+    assert (speed.low, speed.high) == pytest.approx((3.0, 3.0))
+    assert (cost.low, cost.high) == pytest.approx((2.0, 2.0))
+
+
+def test_when_message_counts_differ_then_rates_are_compared() -> None:
+    readings = {"pump": [reading(messages=1000)], "huey": [reading(messages=50)]}
+
+    speed = compare(readings, "pump", "huey", faster)
+
+    assert speed is not None
+    assert speed.median == pytest.approx(20.0)
+
+
+def test_when_one_side_was_not_measured_then_there_is_no_ratio_and_no_aim() -> None:
+    readings = {"pump": [reading()]}
+
+    assert compare(readings, "pump", "taskiq", faster) is None
+    assert aims(readings) == []
+
+
+def test_pump_overhead_is_what_the_pump_adds_to_the_ports() -> None:
+    readings = {"pump": [reading(cpu_s=0.020)], "port": [reading(cpu_s=0.004)]}
+
+    [aim] = aims(readings)
+
+    assert aim.measured.median == pytest.approx(16.0)
+    assert aim.is_met
+
+
+def test_an_aim_that_is_missed_says_so() -> None:
+    [aim] = aims({"pump": [reading(wall_s=1.0)], "dramatiq": [reading(wall_s=2.9)]})
+
+    assert not aim.is_met
+
+
+def test_growth_is_counted_from_the_first_sample() -> None:
+    flat = Reading(messages=10, spans={}, rss_mib=(40.0, 41.5, 41.0))
+
+    growth = growth_mib([flat])
+
+    assert growth is not None
+    assert growth.median == pytest.approx(1.5)
+
+
+def test_a_reading_survives_the_pipe() -> None:
+    sent = Reading(messages=3, spans={"a": Span(wall_s=1.0, cpu_s=0.5)}, rss_mib=(1.0, 2.0))
+
+    assert Reading.from_json(sent.to_json()) == sent
+
+
+def test_when_a_library_is_missing_then_the_table_says_what_to_install() -> None:
+    results = Results(readings={"pump": [reading()]}, missing={"taskiq": "taskiq (no module)"})
+
+    text = "\n".join(grid.to_markdown() for grid in grids(results))
+
+    assert "| taskiq InMemoryBroker | – | – | – | – | – | needs taskiq |" in text
+
+
+def test_when_the_readme_is_written_then_only_the_tables_change() -> None:
+    readme = "before\n<!-- last run -->\nold\n<!-- end of last run -->\nafter\n"
+
+    once = with_last_run(readme, "| new |")
+
+    assert "| new |" in once
+    assert "old" not in once
+    assert once.startswith("before\n")
+    assert once.endswith("\nafter\n")
+    assert with_last_run(once, "| new |") == once

@@ -1,0 +1,49 @@
+"""docs/cli.md names every command, option, variable and exit code there is."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from pump.cli import settings
+from pump.cli.exit_codes import ExitCode
+from pump.cli.root import cli
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+SECTIONS = {
+    section.split("\n", 1)[0]: section for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)
+}
+
+
+def options() -> Iterator[tuple[str, str]]:
+    """Every command with every long option of it, those of its subcommands included."""
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        nested = command.commands.values() if isinstance(command, click.Group) else ()
+        for each in (command, *nested):
+            for parameter in each.params:
+                if isinstance(parameter, click.Option):
+                    yield name, max(parameter.opts, key=len)
+
+
+@pytest.mark.parametrize(("command", "option"), sorted(set(options())))
+def test_every_option_is_documented(command: str, option: str) -> None:
+    shared = {"--app", "--gateway", "--json"}
+
+    assert option in (PAGE if option in shared else SECTIONS[f"pump {command}"])
+
+
+@pytest.mark.parametrize("code", ExitCode)
+def test_every_exit_code_is_documented(code: ExitCode) -> None:
+    assert f"| {code.value} |" in SECTIONS["Exit codes"]
+
+
+@pytest.mark.parametrize(
+    "variable", [settings.GATEWAY, settings.LOG_LEVEL, settings.LOG_FORMAT, "NO_COLOR"]
+)
+def test_every_variable_is_documented(variable: str) -> None:
+    assert f"| `{variable}` |" in PAGE

@@ -1,0 +1,47 @@
+"""What every test shares: how hard Hypothesis tries, and a loop that nobody blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from blockbuster import blockbuster_ctx
+from hypothesis import HealthCheck, settings
+
+# A state machine's first example pays for imports, so time is no measure of a single one;
+# pytest's timeout bounds the whole test.
+_DEFAULT = settings(
+    deadline=None,
+    max_examples=100,
+    stateful_step_count=25,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("default", _DEFAULT)
+settings.register_profile("ci", _DEFAULT, derandomize=True)
+# Needs `--timeout 600` as well.
+settings.register_profile("thorough", _DEFAULT, max_examples=2_000, stateful_step_count=50)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nobody_blocks_the_loop() -> Iterator[None]:
+    """A blocking call below our code, on the event loop's thread, raises BlockingError.
+
+    Tests may block: only calls with one of our packages on the stack are looked at.
+    """
+    with blockbuster_ctx(
+        ["pump", "gateways", "handlers"],
+        # These run before or after a loop's work, or are the command line's own business.
+        excluded_modules=["pump.cli", "pump.testing"],
+    ) as detector:
+        # A lock is not a wait unless it is contended, and an executor's queue never is for long.
+        for name in [name for name in detector.functions if "Lock" in name or "lock" in name]:
+            detector.functions[name].deactivate()
+        for function in detector.functions.values():
+            # A renderer that reads source files to print a traceback is the application's choice.
+            function.can_block_in("structlog/_base.py", {"_proxy_to_logger"})
+        # Opening an app finds and imports its gateway: before any message, and once.
+        for function in detector.functions.values():
+            function.can_block_in("pump/gateway_url.py", "gateway_from_url")
+        yield

@@ -1,0 +1,1 @@
+"""Tests of the core: decisions, rejection, stores, app, dispatcher."""

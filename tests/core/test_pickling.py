@@ -1,0 +1,128 @@
+"""Everything that may cross a process survives pickle (STYLE §4)."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import attrs
+import pytest
+
+from pump.message import Message
+from pump.testing.builders import a_delivery
+
+from .specimens import REQUESTS, SIGNALS, VALUES, an_error, error_classes, value_classes
+
+# Parts of a running program: they hold tasks, sockets and handlers, and stay where they are.
+STAYS_HERE = {
+    "Context",
+    "Dispatch",
+    "Performer",
+    "PumpParts",
+    "Registration",
+    "RuntimeParts",
+}
+PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
+
+
+def fields_of(value: Any) -> Any:
+    """A value's fields, down to the leaves: deliveries are compared by identity otherwise."""
+    if isinstance(value, BaseException):
+        return (type(value), value.args, str(value))
+    if attrs.has(type(value)):
+        fields = attrs.fields(type(value))
+        return (type(value), [(each.name, fields_of(getattr(value, each.name))) for each in fields])
+    if isinstance(value, tuple):
+        return tuple(fields_of(each) for each in value)
+    return value
+
+
+@pytest.mark.parametrize("kind", error_classes(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_when_an_error_crosses_a_process_then_it_arrives_whole(
+    kind: type[BaseException], protocol: int
+) -> None:
+    error = an_error(kind)
+
+    arrived = pickle.loads(pickle.dumps(error, protocol))
+
+    assert type(arrived) is kind
+    assert str(arrived) == str(error)
+    assert fields_of(arrived.args) == fields_of(error.args)
+    if attrs.has(kind):
+        for field in attrs.fields(kind):
+            assert fields_of(getattr(arrived, field.name)) == fields_of(getattr(error, field.name))
+
+
+@pytest.mark.parametrize("kind", error_classes(), ids=lambda kind: kind.__name__)
+def test_when_an_error_is_raised_then_it_can_carry_cause_context_and_notes(
+    kind: type[BaseException],
+) -> None:
+    """A frozen exception must still let Python write its traceback."""
+    error = an_error(kind)
+
+    with pytest.raises(kind) as caught:
+        raise error from ValueError("the cause")
+    caught.value.add_note("a note")
+
+    assert caught.value is error
+    assert error.__traceback__ is not None
+    assert isinstance(error.__cause__, ValueError)
+    assert hash(error) is not None
+    assert str(error) or not error.args
+    assert copy.copy(error).args == error.args
+
+
+@pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: type(signal).__name__)
+def test_when_a_signal_crosses_a_process_then_it_says_the_same(signal: Exception) -> None:
+    arrived = pickle.loads(pickle.dumps(signal))
+
+    assert vars(arrived) == vars(signal)
+    assert str(arrived) == str(signal)
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_when_a_value_crosses_a_process_then_it_arrives_whole(kind: type, protocol: int) -> None:
+    value = VALUES[kind]
+    assert type(value) is kind
+
+    arrived = pickle.loads(pickle.dumps(value, protocol))
+
+    assert fields_of(arrived) == fields_of(value)
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
+def test_when_a_request_crosses_a_process_then_it_arrives_whole(request_: object) -> None:
+    assert pickle.loads(pickle.dumps(request_)) == request_
+
+
+def test_when_a_value_class_is_added_then_it_is_tested_here_or_said_to_stay() -> None:
+    missing = {each.__name__ for each in value_classes()} - {each.__name__ for each in VALUES}
+
+    assert missing == STAYS_HERE
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [each for each in VALUES if each.__name__ not in {"PumpStats"}],
+    ids=lambda kind: kind.__name__,
+)
+def test_when_a_value_exists_then_it_cannot_be_changed(kind: type) -> None:
+    """STYLE §4: values are frozen."""
+    value = VALUES[kind]
+    names = [field.name for field in attrs.fields(kind)] or ["anything"]
+
+    for name in names:
+        with pytest.raises((attrs.exceptions.FrozenInstanceError, AttributeError)):
+            setattr(value, name, None)
+
+
+def test_when_a_message_is_shown_then_its_body_and_headers_are_not() -> None:
+    """R57, R61."""
+    message = Message(body=b"secret body", headers={"authorization": "secret header"})
+    delivery = a_delivery(message, receipt="secret receipt")
+
+    assert "secret" not in repr(message)
+    assert "secret" not in repr(delivery)

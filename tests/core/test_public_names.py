@@ -1,0 +1,103 @@
+"""Every public name is documented, and every name in an `__all__` is there (STYLE §5)."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import attrs
+import pytest
+
+import pump
+
+from .specimens import core_modules, own_classes
+
+MODULES = list(core_modules())
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_when_a_module_is_read_then_its_docstring_says_what_it_is_for(module: ModuleType) -> None:
+    assert (module.__doc__ or "").strip()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_when_a_module_names_its_public_names_then_each_is_there(module: ModuleType) -> None:
+    names = getattr(module, "__all__", [])
+
+    assert sorted(set(names)) == sorted(names)
+    assert [name for name in names if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("name", pump.__all__)
+def test_when_a_name_is_public_then_it_can_be_imported_and_is_documented(name: str) -> None:
+    value = getattr(importlib.import_module("pump"), name)
+
+    assert inspect.getdoc(value)
+    assert name in dir(pump)
+
+
+def test_when_a_name_does_not_exist_then_that_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        pump.no_such_name  # type: ignore[attr-defined]  # noqa: B018
+
+
+def public_functions() -> Iterator[tuple[str, Any]]:
+    for module in MODULES:
+        for name, value in vars(module).items():
+            is_ours = getattr(value, "__module__", None) == module.__name__
+            if inspect.isfunction(value) and is_ours and not name.startswith("_"):
+                yield f"{module.__name__}.{name}", value
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    list(public_functions()),
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_when_a_function_is_public_then_it_is_documented(name: str, function: Any) -> None:
+    assert (function.__doc__ or "").strip(), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [each for each in own_classes() if not each.__name__.startswith("_")],
+    ids=lambda kind: kind.__name__,
+)
+def test_when_a_class_is_public_then_it_and_its_own_methods_are_documented(kind: type) -> None:
+    generated = attrs.has(kind) and (kind.__doc__ or "").startswith("Method generated")
+    assert (kind.__doc__ or "").strip()
+    assert not generated
+    undocumented = [
+        name
+        for name, value in vars(kind).items()
+        if not name.startswith("_")
+        and (inspect.isfunction(value) or isinstance(value, property | classmethod | staticmethod))
+        # An implementation does not repeat its protocol.
+        and not inspect.getdoc(getattr(kind, name))
+        and not _implements_a_port(kind, name)
+    ]
+    assert undocumented == []
+
+
+def _implements_a_port(kind: type, name: str) -> bool:
+    ports = [each for each in own_classes() if getattr(each, "_is_protocol", False)]
+    return kind not in ports and any(vars(port).get(name) for port in ports)
+
+
+def test_when_pump_is_imported_then_no_gateway_handler_or_vendor_is() -> None:
+    """DESIGN: `pump` imports neither, and no vendor."""
+    program = (
+        "import sys, pump; [getattr(pump, name) for name in pump.__all__];"
+        "print([m for m in sys.modules if m.split('.')[0] in"
+        " ('gateways', 'handlers', 'boto3', 'botocore', 'aioboto3', 'pydantic', 'pyspark')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,212 @@
+"""SqliteSpill and packing: durable, exclusive, and honest about a broken file (T1)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from pump.errors import MappingError, StorageFailed
+from pump.message import Message
+from pump.stores.packing import pack, unpack
+from pump.stores.spill import MemorySpill, SpilledMessage, SpillStore, SqliteSpill
+from pump.testing.builders import a_message
+from pump.testing.virtual_clock import EPOCH_S
+
+TEXT = st.text(max_size=20)
+MESSAGES = st.builds(
+    Message,
+    body=st.binary(max_size=100),
+    id=TEXT,
+    type=TEXT,
+    content_type=TEXT,
+    correlation_id=st.none() | TEXT,
+    reply_to=st.none() | TEXT,
+    group=st.none() | TEXT,
+    deduplication_id=st.none() | TEXT,
+    created_at_s=st.none() | st.floats(allow_nan=False),
+    headers=st.dictionaries(TEXT, TEXT, max_size=4),
+)
+
+
+def spilled(id_: str, *, at_s: float = EPOCH_S, destination: str = "dead") -> SpilledMessage:
+    return SpilledMessage(
+        id=id_, message=a_message(id=f"m-{id_}"), destination=destination, spilled_at_s=at_s
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "spill.db"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def spill(request: pytest.FixtureRequest, path: Path) -> SpillStore:
+    return MemorySpill() if request.param == "memory" else SqliteSpill(path)
+
+
+async def test_when_messages_are_spilled_then_they_wait_in_order_until_removed(
+    spill: SpillStore,
+) -> None:
+    first, second, third = spilled("1", at_s=1), spilled("2", at_s=2), spilled("3", at_s=3)
+    for each in (first, second, third):
+        await spill.put(each)
+    assert await spill.all() == [first, second, third]
+
+    await spill.remove(["2", "no such"])
+
+    assert await spill.all() == [first, third]
+    assert await spill.claim(now_s=10, lease_s=5, most=1) == [first]
+
+
+async def test_when_a_spill_is_repeated_then_it_is_one(spill: SpillStore) -> None:
+    await spill.put(spilled("1"))
+    await spill.put(spilled("1"))
+
+    assert len(await spill.all()) == 1
+
+
+@given(MESSAGES)
+def test_when_a_message_is_packed_then_unpacking_gives_it_back(message: Message) -> None:
+    assert unpack(pack(message)) == message
+
+
+@pytest.mark.parametrize("packed", [b"", b"\xc1", b"\x91\x01", b"not msgpack"])
+def test_when_bytes_are_no_packed_message_then_that_is_a_mapping_error(packed: bytes) -> None:
+    with pytest.raises(MappingError, match="unreadable"):
+        unpack(packed)
+
+
+def test_when_a_message_was_packed_by_a_later_version_then_it_is_refused() -> None:
+    packed = pack(a_message())
+    assert packed[1] == 1
+
+    with pytest.raises(MappingError, match="version 2 is not known"):
+        unpack(packed[:1] + b"\x02" + packed[2:])
+
+
+async def test_when_a_put_has_returned_then_another_process_would_find_it(path: Path) -> None:
+    """T1: durable before the original is removed."""
+    message = a_message(
+        b"\x00\xff",
+        type="Order",
+        correlation_id="c",
+        group="g",
+        deduplication_id="d",
+        created_at_s=1.5,
+        headers={"a": "ä"},
+    )
+    put = SpilledMessage(message=message, destination="dead", spilled_at_s=7.5)
+    await SqliteSpill(path).put(put)
+
+    with sqlite3.connect(path) as connection:
+        rows = connection.execute("SELECT id, destination FROM spilled").fetchall()
+    connection.close()
+    assert rows == [(put.id, "dead")]
+    assert await SqliteSpill(path).all() == [put]
+
+
+async def test_when_nothing_was_spilled_then_reading_makes_no_file(path: Path) -> None:
+    """Declaring and looking perform no I/O worth the name."""
+    spill = SqliteSpill(path)
+
+    assert await spill.all() == ()
+    assert await spill.claim(now_s=0, lease_s=1, most=1) == ()
+
+    assert not path.parent.exists()
+    assert spill.path == path
+
+
+async def test_when_one_store_claims_then_another_gets_only_the_rest(path: Path) -> None:
+    one, other = SqliteSpill(path), SqliteSpill(path)
+    for number in range(5):
+        await one.put(spilled(str(number), at_s=number))
+
+    first = await one.claim(now_s=100, lease_s=30, most=3)
+    second = await other.claim(now_s=101, lease_s=30, most=3)
+    third = await one.claim(now_s=102, lease_s=30, most=3)
+
+    assert [each.id for each in first] == ["0", "1", "2"]
+    assert [each.id for each in second] == ["3", "4"]
+    assert third == []
+
+
+async def test_when_a_claim_has_ended_then_another_store_may_have_it(path: Path) -> None:
+    one, other = SqliteSpill(path), SqliteSpill(path)
+    await one.put(spilled("1"))
+    await one.claim(now_s=100, lease_s=30, most=10)
+
+    assert await other.claim(now_s=129.9, lease_s=30, most=10) == []
+    assert len(await other.claim(now_s=130, lease_s=30, most=10)) == 1
+
+
+async def test_when_many_claim_at_once_then_each_message_goes_to_one(path: Path) -> None:
+    stores = [SqliteSpill(path) for _ in range(8)]
+    for number in range(40):
+        await stores[0].put(spilled(str(number)))
+
+    claims = await asyncio.gather(*(store.claim(now_s=0, lease_s=30, most=5) for store in stores))
+
+    ids = [each.id for claim in claims for each in claim]
+    assert len(ids) == len(set(ids)) == 40
+
+
+@pytest.fixture
+def corrupt(path: Path) -> Path:
+    path.parent.mkdir()
+    path.write_bytes(b"this is not a database, and never was one" * 100)
+    return path
+
+
+async def test_when_the_file_is_no_database_then_every_operation_says_so(corrupt: Path) -> None:
+    spill = SqliteSpill(corrupt)
+
+    for operation in (
+        spill.put(spilled("1")),
+        spill.claim(now_s=0, lease_s=1, most=1),
+        spill.remove(["1"]),
+        spill.all(),
+    ):
+        with pytest.raises(StorageFailed) as caught:
+            await operation
+        assert caught.value.path == str(corrupt)
+        assert isinstance(caught.value.__cause__, sqlite3.Error)
+
+
+async def test_when_the_folder_cannot_be_made_then_that_is_a_storage_failure(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(StorageFailed):
+        await SqliteSpill(tmp_path / "file" / "spill.db").put(spilled("1"))
+
+
+async def test_when_a_row_cannot_be_read_then_that_is_a_storage_failure(path: Path) -> None:
+    """A store may raise `StorageFailed` and nothing else, or the sweeper would die of it."""
+    spill = SqliteSpill(path)
+    await spill.put(spilled("1"))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE spilled SET message = x'c1'")
+    connection.close()
+
+    with pytest.raises(StorageFailed):
+        await spill.all()
+    with pytest.raises(StorageFailed):
+        await spill.claim(now_s=0, lease_s=1, most=1)
+
+
+async def test_when_a_put_is_cancelled_then_the_write_under_way_still_ends(path: Path) -> None:
+    spill = SqliteSpill(path)
+    putting = asyncio.create_task(spill.put(spilled("1")))
+    await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop, so that the thread has begun
+
+    putting.cancel()
+    await asyncio.wait([putting])
+
+    assert putting.cancelled()
+    while not await spill.all():
+        pass

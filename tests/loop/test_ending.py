@@ -1,0 +1,64 @@
+"""How an ending shows to observers (R24)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pump.events import OutcomeEvent, Status
+from pump.loop.ending import Ending, outcome_event, status_of
+from pump.outcome import ABANDON, ACK, Action, Defer, Outcome, Reject, RejectionReason
+from pump.testing.builders import a_delivery, a_message
+
+REJECT = Reject(RejectionReason.DELIVERY_ERROR, "no stock")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "action", "status"),
+    [
+        (ACK, ACK, Status.PROCESSED),
+        (REJECT, ACK, Status.DEAD_LETTERED),
+        (Reject(RejectionReason.UNACCEPTABLE), ACK, Status.DEAD_LETTERED),
+        (REJECT, Defer(3.0), Status.RETRYING),
+        (Defer(1.0), Defer(1.0), Status.RETRYING),
+        (ABANDON, ABANDON, None),
+    ],
+)
+def test_when_a_delivery_has_ended_then_its_status_says_what_became_of_the_message(
+    outcome: Outcome, action: Action, status: Status | None
+) -> None:
+    assert status_of(Ending(a_delivery(), action, outcome)) is status
+
+
+def test_when_a_message_was_rejected_then_its_event_names_reason_destination_and_detail() -> None:
+    """R24."""
+    delivery = a_delivery(a_message(id="m-1", type="Order"), queue="orders", attempt=4)
+    ending = Ending(delivery, ACK, REJECT, 0.25, "dead", ValueError("no stock"))
+
+    event = outcome_event(ending, Status.DEAD_LETTERED, "orders-eu")
+
+    assert event == OutcomeEvent(
+        message_id="m-1",
+        status=Status.DEAD_LETTERED,
+        attempt=4,
+        queue="orders",
+        subscription="orders-eu",
+        message_type="Order",
+        reason=RejectionReason.DELIVERY_ERROR,
+        destination="dead",
+        detail="no stock",
+        run_s=0.25,
+    )
+
+
+def test_when_a_message_is_retried_then_its_event_describes_the_error() -> None:
+    ending = Ending(a_delivery(), Defer(), Defer(), error=ValueError("not yet"))
+
+    event = outcome_event(ending, Status.RETRYING, "orders")
+
+    assert (event.detail, event.reason) == ("ValueError: not yet", None)
+
+
+def test_when_a_message_was_processed_then_its_event_has_nothing_to_add() -> None:
+    event = outcome_event(Ending(a_delivery(), ACK, ACK), Status.PROCESSED, "orders")
+
+    assert (event.detail, event.reason, event.destination) == ("", None, None)

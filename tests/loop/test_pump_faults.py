@@ -1,0 +1,156 @@
+"""A broker error never kills a pump (law 7, R51, R52)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from pump.errors import AccessDenied, ConnectionFailed, GatewayError, Throttled
+from pump.events import Status
+from pump.outcome import Ack
+
+from ..core.rig import Gate, Rig, Work
+
+ERRORS = [
+    ConnectionFailed("broker", "away"),
+    Throttled("broker", 2.0),
+    AccessDenied("orders", "everything"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("operation", ["receive", "settle", "extend"])
+async def test_when_the_broker_fails_for_a_while_then_the_pump_goes_on_afterwards(
+    operation: str, error: GatewayError
+) -> None:
+    """Law 7."""
+    async with Rig() as rig:
+        await rig.start()
+        rig.gateway.fail(operation, error)
+        await rig.send(1)
+        await rig.clock.advance(100)
+
+        rig.gateway.heal(operation)
+        await rig.send(2)
+        await rig.clock.advance(100)
+
+        assert await rig.total() == 0
+        assert {1, 2} <= set(rig.ended)
+        assert rig.states == ["running"]
+        assert rig.dispatcher.performers[0].stats.restarts == 0
+
+
+@pytest.mark.parametrize("operation", ["receive", "settle", "extend"])
+async def test_when_the_broker_never_answers_for_a_while_then_the_pump_goes_on_afterwards(
+    operation: str,
+) -> None:
+    """Law 7."""
+    gate = Gate()
+    async with Rig(gate) as rig:
+        await rig.start()
+        await rig.send(1)
+        await rig.clock.settle()
+        rig.gateway.hang(operation)
+        await rig.clock.advance(20)
+        rig.gateway.heal(operation)
+        gate.open()
+        await rig.clock.advance(60)
+
+        assert [outcome.status for outcome in rig.outcomes] == [Status.PROCESSED]
+        assert rig.states == ["running"]
+
+
+async def test_when_acks_fail_then_leases_are_renewed_until_they_get_through() -> None:
+    """The work is done once, though the broker heard of it late."""
+    async with Rig() as rig:
+        await rig.start()
+        rig.gateway.fail("settle", ConnectionFailed("broker", "away"))
+        await rig.send(1)
+        await rig.clock.advance(200)
+
+        rig.gateway.heal("settle")
+        await rig.clock.advance(31)
+
+        assert rig.started == [1]
+        assert [outcome.status for outcome in rig.outcomes] == [Status.PROCESSED]
+        assert rig.lost == []
+
+
+async def test_when_acks_fail_and_renewal_is_off_then_the_loss_is_told_and_it_comes_again() -> None:
+    """Law 3."""
+    async with Rig(renew=False) as rig:
+        await rig.start()
+        rig.gateway.fail("settle", ConnectionFailed("broker", "away"))
+        await rig.send(1)
+        await rig.clock.advance(31)
+        rig.gateway.heal("settle")
+        await rig.clock.advance(31)
+
+        assert rig.started == [1, 1]
+        assert [event.attempt for event in rig.lost] == [1]
+        assert [(o.status, o.attempt) for o in rig.outcomes] == [(Status.PROCESSED, 2)]
+
+
+async def test_when_acks_are_held_up_then_no_more_is_received_than_the_window_allows() -> None:
+    async with Rig(concurrency=2, prefetch=2) as rig:
+        await rig.send(*range(20))
+        rig.gateway.fail("settle", ConnectionFailed("broker", "away"))
+        await rig.start()
+        await rig.clock.advance(300)
+        assert len(rig.record.received) == 4
+
+        rig.gateway.heal("settle")
+        await rig.clock.advance(60)
+
+        assert sorted(rig.ended) == list(range(20))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["receive", "settle", "extend"]),
+            st.sampled_from(["fail", "hang", "heal"]),
+            st.integers(0, 40),
+        ),
+        max_size=12,
+    )
+)
+@settings(max_examples=30)
+def test_when_the_broker_fails_at_random_then_nothing_is_lost_and_nothing_acked_undone(
+    troubles: list[tuple[str, str, int]],
+) -> None:
+    """Laws 1, 2, 3 and 7."""
+
+    async def behave(work: Work) -> None:
+        await rig.clock.sleep(work.n * 7)
+
+    async def scenario() -> None:
+        async with rig:
+            await rig.send(*range(8))
+            await rig.start()
+            for operation, trouble, seconds in troubles:
+                match trouble:
+                    case "fail":
+                        rig.gateway.fail(operation, ConnectionFailed("broker", "away"))
+                    case "hang":
+                        rig.gateway.hang(operation)
+                    case _:
+                        rig.gateway.heal(operation)
+                await rig.clock.advance(seconds)
+            for operation in ("receive", "settle", "extend"):
+                rig.gateway.heal(operation)
+            await rig.clock.advance(600)
+
+            assert await rig.total() == 0
+            assert set(rig.ended) == set(range(8))
+            acked = [d.message.id for d, a in rig.record.settled if isinstance(a, Ack)]
+            assert len(acked) == len(set(acked)) == 8
+            assert rig.states == ["running"]
+
+    # A receive that hangs is not given up by the pump: the gateway's own timeouts see to that.
+    troubles[:] = [each for each in troubles if each[:2] != ("receive", "hang")]
+    rig = Rig(behave, concurrency=3, lease=timedelta(seconds=30))
+    asyncio.run(scenario())

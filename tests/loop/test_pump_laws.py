@@ -1,0 +1,394 @@
+"""The eight laws, at the level of a pump on the memory gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from pump import DeferMessage, Event, InvalidMessage, RejectMessage, UnacceptableLimit
+from pump.clock import breathe
+from pump.errors import UnacceptableLimitReached
+from pump.events import Status
+from pump.outcome import ACK, Ack, Defer
+from pump.subscription import Subscription
+from pump.testing.builders import a_message
+
+from ..core.rig import Gate, Rig, Work
+
+
+async def test_when_a_message_is_handled_then_it_is_acked_once_and_gone() -> None:
+    """Law 1, R5, R7."""
+    async with Rig() as rig:
+        await rig.start()
+        [id_] = await rig.send(1)
+        await rig.clock.settle()
+
+        assert rig.started == [1]
+        assert rig.record.actions() == [(id_, ACK)]
+        assert await rig.total() == 0
+
+
+@given(st.lists(st.sampled_from(["ok", "defer", "reject", "invalid", "error"]), max_size=12))
+@settings(max_examples=25)
+def test_when_handlers_end_in_every_way_then_each_delivery_is_settled_exactly_once(
+    endings: list[str],
+) -> None:
+    """Law 1."""
+
+    async def behave(work: Work) -> None:
+        await breathe()
+        match endings[work.n]:
+            case "defer" if rig.attempts[work.n] < 3:
+                raise DeferMessage(timedelta(seconds=2))
+            case "reject":
+                raise RejectMessage("no")
+            case "invalid":
+                raise InvalidMessage("what?")
+            case "error":
+                raise ValueError("boom")
+
+    async def scenario() -> None:
+        async with rig:
+            await rig.send(*range(len(endings)))
+            await rig.start()
+            await rig.clock.advance(600)
+
+            settled = Counter(delivery.receipt for delivery, _ in rig.record.settled)
+            assert settled == Counter(delivery.receipt for delivery in rig.record.received)
+            assert set(settled.values()) <= {1}
+            finals = Counter(
+                outcome.message_id for outcome in rig.outcomes if outcome.status != "retrying"
+            )
+            assert len(finals) == len(endings)
+            assert set(finals.values()) <= {1}
+            assert await rig.total() == 0
+            failed = sum(ending in ("reject", "error") for ending in endings)
+            assert len(await rig.messages("dead")) == failed
+            assert len(await rig.messages("bad")) == endings.count("invalid")
+
+    rig = Rig(behave, invalid_queue="bad", concurrency=3)
+    asyncio.run(scenario())
+
+
+async def test_when_a_handler_runs_then_its_message_is_not_acked_before_it_has_ended() -> None:
+    """Law 2."""
+    gate = Gate()
+    async with Rig(gate) as rig:
+        await rig.start()
+        await rig.send(1)
+        await rig.clock.advance(300)
+        assert rig.record.settled == []
+
+        gate.open()
+        await rig.clock.settle()
+
+        assert [action for _, action in rig.record.actions()] == [ACK]
+
+
+async def test_when_a_copy_is_being_routed_then_the_original_is_not_acked_before_it_is_sent() -> (
+    None
+):
+    """Law 2, R27."""
+
+    async def reject(work: Work) -> None:
+        raise RejectMessage("no")
+
+    async with Rig(reject) as rig:
+        await rig.send(1)
+        rig.gateway.hang("send")
+        await rig.start()
+        await rig.clock.advance(10)
+        assert rig.record.calls["send"] == 2
+        assert rig.record.settled == []
+
+        rig.gateway.heal("send")
+        await rig.clock.advance(30)
+
+        assert [action for _, action in rig.record.actions()] == [ACK]
+
+
+async def test_when_a_lease_is_lost_then_the_handler_is_cancelled_and_nothing_is_acked() -> None:
+    """Law 3, R24."""
+    async with Rig(Gate(), renew=False) as rig:
+        await rig.start()
+        [id_] = await rig.send(1)
+        await rig.clock.advance(29.9)
+        assert rig.cancelled == []
+
+        await rig.clock.advance(0.2)
+
+        assert rig.cancelled == [1]
+        [event] = rig.lost
+        assert (event.message_id, event.attempt, event.queue) == (id_, 1, "orders")
+        assert rig.outcomes == []
+        assert rig.record.settled == []
+        assert rig.started == [1, 1], "the broker delivered it again"
+        assert rig.dispatcher.performers[0].stats.leases_lost == 1
+
+
+async def test_when_the_broker_takes_a_lease_away_then_the_handler_is_told() -> None:
+    """Law 3: the broker says so at the next extension, long before the end we knew of."""
+    async with Rig(Gate()) as rig:
+        await rig.start()
+        [id_] = await rig.send(1)
+        await rig.clock.settle()
+        await rig.gateway.admin().purge("orders")
+
+        await rig.clock.advance(15)
+
+        assert rig.cancelled == [1]
+        assert [event.message_id for event in rig.lost] == [id_]
+
+
+async def test_when_a_handler_swallows_the_loss_of_its_lease_then_it_is_still_not_acked() -> None:
+    """Law 3."""
+
+    async def swallow(work: Work) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    async with Rig(swallow, renew=False) as rig:
+        await rig.start()
+        await rig.send(1)
+        await rig.clock.advance(31)
+
+        assert rig.ended == [1]
+        assert len(rig.lost) == 1
+        assert rig.record.settled == []
+        assert rig.outcomes == []
+
+
+@pytest.mark.parametrize("signal", [RejectMessage("late"), InvalidMessage("late")])
+async def test_when_a_handler_answers_the_loss_with_a_rejection_then_nothing_is_routed(
+    signal: Exception,
+) -> None:
+    """Law 3: the message is somebody else's by now."""
+
+    async def stubborn(work: Work) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise signal from None
+
+    limit = UnacceptableLimit(count=1)
+    async with Rig(stubborn, renew=False, unacceptable_limit=limit) as rig:
+        await rig.start()
+        await rig.send(1)
+        await rig.clock.advance(31)
+
+        assert len(rig.lost) == 1
+        assert await rig.total("dead") == 0
+        assert rig.running is not None
+        assert not rig.running.done()
+
+
+async def test_when_a_waiting_messages_lease_is_lost_then_it_is_never_started() -> None:
+    """Law 3, for what was received and not yet started."""
+    gate = Gate()
+    async with Rig(gate, renew=False, concurrency=1, prefetch=5) as rig:
+        await rig.send(1, 2)
+        await rig.start()
+        await rig.clock.advance(29)
+        assert rig.started == [1]
+
+        await rig.clock.advance(2)
+        gate.open()
+        await rig.clock.settle()
+
+        assert len(rig.lost) == 2
+        receipts = {delivery.receipt for delivery, _ in rig.record.settled}
+        assert receipts.isdisjoint(delivery.receipt for delivery in rig.record.received[:2])
+
+
+@pytest.mark.parametrize(
+    ("body", "type_"),
+    [(b"not json", "Work"), (b'{"n": "x"}', "Work"), (b"{}", "Work"), (b'{"n": 1}', "Stranger")],
+)
+async def test_when_a_message_cannot_be_read_then_it_is_routed_and_never_comes_again(
+    body: bytes, type_: str
+) -> None:
+    """Law 4, R35, R26."""
+    async with Rig(invalid_queue="bad") as rig:
+        await rig.start()
+        await rig.send_raw(a_message(body, type=type_, id="m-1"))
+        await rig.clock.advance(600)
+
+        assert rig.started == []
+        assert [message.id for message in await rig.messages("bad")] == ["m-1"]
+        assert len(rig.record.received) == 1
+        assert [outcome.status for outcome in rig.outcomes] == [Status.DEAD_LETTERED]
+        assert await rig.total() == 0
+
+
+async def test_when_a_handler_meets_a_cancellation_of_its_own_then_that_is_a_failure() -> None:
+    """Law 6: nobody cancelled the worker, so it is neither stuck nor deaf."""
+
+    async def await_a_cancelled_task(work: Work) -> None:
+        if work.n == 1:
+            task = asyncio.create_task(breathe())
+            task.cancel()
+            await task
+
+    async with Rig(await_a_cancelled_task, concurrency=1) as rig:
+        await rig.start()
+        await rig.send(1)
+        await rig.clock.advance(600)
+        await rig.send(2)
+        await rig.clock.settle()
+
+        assert rig.started == [1, 1, 1, 1, 2]
+        assert [outcome.status.value for outcome in rig.outcomes] == [
+            *["retrying"] * 3,
+            "dead-lettered",
+            "processed",
+        ]
+
+
+async def test_when_one_of_an_events_handlers_meets_a_cancellation_then_the_pump_goes_on() -> None:
+    """Law 6, law 7."""
+
+    class Happened(Event):
+        n: int
+
+    async def cancelled(event: Happened) -> None:
+        raise asyncio.CancelledError
+
+    async def defer(event: Happened) -> None:
+        raise DeferMessage(timedelta(hours=1))
+
+    rig = Rig()
+    rig.app.register(Happened, cancelled)
+    rig.app.register(Happened, defer)
+    rig.app.subscribe(Subscription(queue="facts", request=Happened))
+    async with rig:
+        await rig.start()
+        await rig.app.post(Happened(n=1))
+        await rig.clock.settle()
+
+        assert [(e.status, e.queue) for e in rig.outcomes] == [(Status.RETRYING, "facts")]
+        assert (await rig.depth("facts")).delayed == 1
+        assert rig.states == ["running", "running"]
+
+
+@pytest.mark.parametrize("many_handlers", [False, True])
+async def test_when_a_middleware_swallows_a_signal_then_the_message_is_still_deferred(
+    many_handlers: bool,
+) -> None:
+    """Law 8."""
+
+    async def swallow_everything(request: object, context: object, proceed: object) -> None:
+        try:
+            await proceed(request)  # type: ignore[operator]
+        except Exception:
+            return
+
+    class Told(Event):
+        n: int
+
+    async def later(event: Told) -> None:
+        raise DeferMessage(timedelta(seconds=60))
+
+    async def fine(event: Told) -> None:
+        return
+
+    rig = Rig(middleware=[swallow_everything])
+    rig.app.register(Told, later)
+    if many_handlers:
+        rig.app.register(Told, fine)
+    rig.app.subscribe(Subscription(queue="facts", request=Told))
+    async with rig:
+        await rig.start()
+        await rig.app.post(Told(n=1))
+        await rig.clock.settle()
+
+        assert [action for _, action in rig.record.actions()] == [Defer(60)]
+
+
+async def test_when_too_many_are_unacceptable_then_the_pump_stops_and_leaves_the_rest() -> None:
+    async with Rig(
+        invalid_queue="bad",
+        concurrency=1,
+        prefetch=0,
+        unacceptable_limit=UnacceptableLimit(count=3, window=timedelta(minutes=1)),
+    ) as rig:
+        for number in range(10):
+            await rig.send_raw(a_message(b"?", type="Work", id=f"m-{number}"))
+        await rig.start()
+
+        assert rig.running is not None
+        with pytest.raises(UnacceptableLimitReached, match="'orders' met 3 unacceptable") as caught:
+            await rig.running
+
+        assert (caught.value.subscription, caught.value.count) == ("orders", 3)
+        assert await rig.total("bad") == 3
+        stats = await rig.depth()
+        assert (stats.visible, stats.in_flight) == (7, 0)
+        assert rig.states == ["running", "stopped"]
+        assert rig.dispatcher.performers[0].stats.restarts == 0
+
+
+async def test_when_unacceptable_messages_are_spread_out_then_the_pump_goes_on() -> None:
+    limit = UnacceptableLimit(count=3, window=timedelta(minutes=1))
+    async with Rig(invalid_queue="bad", unacceptable_limit=limit) as rig:
+        await rig.start()
+        for _ in range(10):
+            await rig.send_raw(a_message(b"?", type="Work"))
+            await rig.clock.advance(31)
+
+        assert await rig.total("bad") == 10
+        assert rig.states == ["running"]
+
+
+async def test_when_messages_are_rejected_as_undeliverable_then_the_limit_does_not_count_them() -> (
+    None
+):
+    async def reject(work: Work) -> None:
+        raise RejectMessage("no")
+
+    async with Rig(reject, unacceptable_limit=UnacceptableLimit(count=1)) as rig:
+        await rig.start()
+        await rig.send(*range(5))
+        await rig.clock.settle()
+
+        assert await rig.total("dead") == 5
+        assert rig.states == ["running"]
+
+
+async def test_when_a_handler_blocks_then_it_runs_in_a_thread_and_is_acked() -> None:
+    import threading
+
+    threads: list[str] = []
+
+    def blocking(work: Work) -> None:
+        threads.append(threading.current_thread().name)
+
+    async with Rig() as rig:
+        rig.app.registry._registrations.clear()
+        rig.app.register(Work, blocking)
+        await rig.start()
+        await rig.send(1, 2)
+        await rig.clock.advance(1)
+
+        assert len(threads) == 2
+        assert all(name.startswith("pump-handler") for name in threads)
+        assert all(isinstance(action, Ack) for _, action in rig.record.settled)
+
+
+async def test_when_a_blocking_handler_raises_then_its_signal_counts() -> None:
+    def blocking(work: Work) -> None:
+        raise DeferMessage(timedelta(seconds=9))
+
+    async with Rig() as rig:
+        rig.app.registry._registrations.clear()
+        rig.app.register(Work, blocking)
+        await rig.start()
+        await rig.send(1)
+        await rig.clock.advance(1)
+
+        assert [action for _, action in rig.record.actions()] == [Defer(9)]

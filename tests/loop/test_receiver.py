@@ -1,0 +1,283 @@
+"""Receiver: as many receives as help, never more messages than there is room for (law 7)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+import attrs
+import pytest
+import structlog.testing
+
+from pump.capabilities import Capabilities
+from pump.errors import AccessDenied, ConnectionFailed, GatewayError, QueueNotFound, Throttled
+from pump.loop.receiver import Receiver
+from pump.message import Delivery
+from pump.outcome import Refusal, Settlement
+from pump.testing.builders import a_delivery, a_subscription
+from pump.testing.virtual_clock import START_S, VirtualClock
+
+WAIT_S = 20.0
+
+
+@attrs.define(eq=False)
+class FakeBroker:
+    """Has `stock` messages, answers an empty receive after its whole wait."""
+
+    clock: VirtualClock
+    stock: int = 0
+    latency_s: float = 0.0
+    errors: list[GatewayError] = attrs.field(factory=list)
+    asked: list[tuple[float, int]] = attrs.field(factory=list)
+    under_way: int = 0
+    most_under_way: int = 0
+
+    async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
+        assert wait_s == WAIT_S
+        self.asked.append((self.clock.now_s() - START_S, max_count))
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            if self.errors:
+                raise self.errors.pop(0)
+            if not self.stock:
+                await self.clock.sleep(wait_s)
+                return []
+            count = min(self.stock, max_count)
+            self.stock -= count
+            await self.clock.sleep(self.latency_s)
+            return [a_delivery() for _ in range(count)]
+        finally:
+            self.under_way -= 1
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+        raise NotImplementedError
+
+    async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> Sequence[Refusal]:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        raise NotImplementedError
+
+
+class Bench:
+    """A receiver at work; `ready` is how many received messages wait for a worker."""
+
+    def __init__(
+        self,
+        *,
+        in_hand: int = 20,
+        concurrency: int = 1,
+        prefetch: int | None = -1,
+        batch: int = 10,
+        max_pollers: int = 1,
+        stock: int = 0,
+    ) -> None:
+        self.clock = VirtualClock(chance=0.0)
+        self.broker = FakeBroker(self.clock, stock)
+        self.received: list[Delivery] = []
+        self.batches: list[int] = []
+        self.ready = 0
+        self.receiver = Receiver(
+            self.broker,
+            a_subscription(
+                concurrency=concurrency,
+                prefetch=in_hand - concurrency if prefetch == -1 else prefetch,
+                wait=timedelta(seconds=WAIT_S),
+                name="orders",
+            ),
+            Capabilities(gateway="fake", receive_batch=batch, max_pollers=max_pollers),
+            clock=self.clock,
+            ready_count=lambda: self.ready,
+            on_received=self._accept,
+        )
+        self.running = asyncio.create_task(self.receiver.run())
+
+    def _accept(self, deliveries: Sequence[Delivery]) -> None:
+        self.received.extend(deliveries)
+        self.batches.append(len(deliveries))
+
+    async def stop(self) -> None:
+        assert not self.running.done(), "the receiver ended by itself"
+        self.running.cancel()
+        await asyncio.wait([self.running])
+        assert self.running.cancelled()
+
+
+async def test_when_there_is_plenty_then_no_more_is_received_than_there_is_room_for() -> None:
+    bench = Bench(in_hand=25, stock=1_000)
+
+    await bench.clock.settle()
+
+    assert [count for _, count in bench.broker.asked] == [10, 10, 5]
+    assert len(bench.received) == bench.receiver.in_hand == 25
+    await bench.stop()
+
+
+async def test_when_messages_are_settled_then_as_many_are_asked_for() -> None:
+    bench = Bench(in_hand=10, stock=1_000)
+    await bench.clock.settle()
+
+    bench.receiver.give_back(4)
+    await bench.clock.settle()
+
+    assert [count for _, count in bench.broker.asked] == [10, 4]
+    await bench.stop()
+
+
+async def test_when_messages_wait_for_workers_then_only_whole_batches_are_asked_for() -> None:
+    bench = Bench(in_hand=10, stock=1_000)
+    await bench.clock.settle()
+    bench.ready = 3
+
+    bench.receiver.give_back(4)
+    await bench.clock.settle()
+    assert [count for _, count in bench.broker.asked] == [10]
+    bench.ready = 0
+    bench.receiver.look_again()
+    await bench.clock.settle()
+
+    assert [count for _, count in bench.broker.asked] == [10, 4]
+    await bench.stop()
+
+
+async def test_when_a_receive_comes_back_empty_then_its_credit_does_too() -> None:
+    bench = Bench(in_hand=10)
+
+    await bench.clock.advance(3 * WAIT_S + 1)
+
+    assert bench.broker.asked == [(0, 10), (20, 10), (40, 10), (60, 10)]
+    assert bench.receiver.in_hand == 10
+    await bench.stop()
+
+
+async def test_when_scaled_down_then_receiving_waits_and_when_scaled_up_it_goes_on() -> None:
+    bench = Bench(concurrency=6, prefetch=4, stock=1_000)
+    await bench.clock.settle()
+    assert bench.receiver.in_hand == 10
+
+    bench.receiver.scale(1)
+    bench.receiver.give_back(5)
+    await bench.clock.settle()
+    assert len(bench.received) == 10
+    bench.receiver.scale(4)
+    await bench.clock.settle()
+
+    assert len(bench.received) == 13
+    assert bench.receiver.in_hand == 8
+    await bench.stop()
+
+
+async def test_when_handlers_are_fast_and_prefetch_is_ours_to_choose_then_it_grows() -> None:
+    bench = Bench(concurrency=2, prefetch=None, batch=10, stock=10_000)
+    for _ in range(10):
+        await bench.clock.settle()
+        bench.receiver.give_back(bench.receiver.in_hand)
+    await bench.clock.settle()
+
+    # Up to what the pollers could bring at once: one of them, ten messages.
+    assert bench.receiver.in_hand == 2 + 10
+    await bench.stop()
+
+
+async def test_when_handlers_are_slow_again_then_the_prefetch_shrinks_to_what_runs_at_once() -> (
+    None
+):
+    bench = Bench(concurrency=2, prefetch=None, batch=10, stock=10_000)
+    for _ in range(10):
+        await bench.clock.settle()
+        bench.receiver.give_back(bench.receiver.in_hand)
+    for _ in range(10):
+        await bench.clock.advance(60)
+        bench.receiver.give_back(bench.receiver.in_hand)
+    await bench.clock.settle()
+
+    assert bench.receiver.in_hand == 4
+    await bench.stop()
+
+
+async def test_when_the_prefetch_was_chosen_then_it_stays_however_fast_the_handlers_are() -> None:
+    bench = Bench(concurrency=2, prefetch=3, batch=10, stock=10_000)
+    for _ in range(10):
+        await bench.clock.settle()
+        assert bench.receiver.in_hand == 5
+        bench.receiver.give_back(5)
+    await bench.stop()
+
+
+async def test_when_receives_come_back_full_then_more_pollers_ask_at_once() -> None:
+    bench = Bench(in_hand=1_000, max_pollers=4, stock=1_000)
+    bench.broker.latency_s = 1.0
+
+    await bench.clock.advance(10)
+
+    assert bench.broker.most_under_way == 4
+    assert bench.broker.under_way <= 4
+    await bench.stop()
+
+
+async def test_when_the_queue_runs_dry_then_one_poller_is_left() -> None:
+    bench = Bench(in_hand=1_000, max_pollers=4, stock=100)
+    bench.broker.latency_s = 1.0
+    await bench.clock.advance(10)
+
+    await bench.clock.advance(10 * WAIT_S)
+
+    assert bench.broker.under_way == 1
+    await bench.stop()
+
+
+async def test_when_all_pollers_come_back_empty_at_one_moment_then_one_goes_on() -> None:
+    bench = Bench(in_hand=1_000, max_pollers=4, stock=30)
+    await bench.clock.settle()
+    assert bench.broker.under_way == 4
+
+    await bench.clock.advance(WAIT_S)
+    assert not bench.running.done()
+    bench.broker.stock = 5
+    await bench.clock.advance(WAIT_S)
+
+    assert len(bench.received) == 35
+    await bench.stop()
+
+
+async def test_when_there_is_room_for_one_then_a_second_poller_waits_for_credit() -> None:
+    bench = Bench(in_hand=10, max_pollers=4, stock=1_000)
+
+    await bench.clock.advance(100)
+
+    assert len(bench.received) == 10
+    await bench.stop()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionFailed("broker", "away"),
+        Throttled("broker", 1.0),
+        QueueNotFound("orders"),
+        AccessDenied("orders", "receive"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_when_receiving_fails_then_it_is_tried_again_with_growing_pauses(
+    error: GatewayError,
+) -> None:
+    """Law 7, R51, R52."""
+    bench = Bench(in_hand=10, stock=3)
+    bench.broker.errors = [error] * 4
+
+    with structlog.testing.capture_logs() as lines:
+        await bench.clock.advance(2)
+
+    assert [moment for moment, _ in bench.broker.asked] == pytest.approx(
+        [0, 0.1, 0.3, 0.7, 1.5, 1.5]
+    )
+    assert len(bench.received) == 3
+    assert bench.receiver.in_hand == 3 + 7
+    failures = [line for line in lines if line["event"] == "receive.failed"]
+    assert [line["retry_in_s"] for line in failures] == [0.1, 0.2, 0.4, 0.8]
+    assert {line["error_type"] for line in failures} == {type(error).__name__}
+    assert [line["event"] for line in lines].count("gateway.recovered") == 1
+    await bench.stop()

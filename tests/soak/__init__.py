@@ -1,0 +1,1 @@
+"""Soak tests: long runs in processes of their own."""
