@@ -80,7 +80,8 @@ def _measure(options: argparse.Namespace) -> Results:
 
 def _machine() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"Python {platform.python_version()}, {platform.system()}, {cores} cores"
+    load = f", load {os.getloadavg()[1]:.1f}" if hasattr(os, "getloadavg") else ""
+    return f"Python {platform.python_version()}, {platform.system()}, {cores} cores{load}"
 
 
 def _as_json(results: Results) -> dict[str, Any]:

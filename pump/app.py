@@ -37,7 +37,7 @@ from .observability.counters import Counters
 from .observing import Observers
 from .pipeline import HandlerFactory, Middleware, call_constructor
 from .ports import AdminPort, Gateway
-from .posting import PostOptions
+from .posting import NO_OPTIONS, PostOptions
 from .processor import CommandProcessor
 from .registry import Handling, Registry, request_type_of
 from .runtime import Runtime, RuntimeParts
@@ -203,11 +203,11 @@ class App:
 
     async def post(self, request: object, **options: Any) -> str:
         """Send a request to its queue and return the message's id; `PostOptions` by keyword."""
-        return await self.processor.post(request, PostOptions(**options))
+        return await self.processor.post(request, PostOptions(**options) if options else NO_OPTIONS)
 
     async def post_all(self, requests: Sequence[object], **options: Any) -> Sequence[str]:
         """Send many requests in as few round trips as the gateway allows."""
-        return await self._open_runtime().poster.post(requests, PostOptions(**options))
+        return await self._open_runtime().poster.post_all(requests, PostOptions(**options))
 
     @asynccontextmanager
     async def consumer(self, subscription: Subscription) -> AsyncIterator[Consumer]:

@@ -62,6 +62,8 @@ def is_event(message: Message) -> bool:
     content_type = message.content_type
     if content_type != JSON and content_type[:40].strip().lower().startswith(_FAMILY):
         return True
+    if not message.headers:
+        return False
     return any(name[:1] in "cC" and _attribute(name) in _MARKS for name in message.headers)
 
 

@@ -42,6 +42,9 @@ class PostOptions:
             )
 
 
+NO_OPTIONS = PostOptions()
+
+
 class Poster:
     """Encodes requests and sends them through one gateway, one producer a queue.
 
@@ -64,7 +67,13 @@ class Poster:
         self._clock = clock
         self._producers: dict[str, ProducerPort] = {}
 
-    async def post(self, requests: Sequence[object], options: PostOptions) -> Sequence[str]:
+    async def post(self, request: object, options: PostOptions) -> str:
+        """Send a request and return its message's id."""
+        message = self._encode(request, options)
+        await self.send(self._queue_of(request, options), [message], delay=options.delay)
+        return message.id
+
+    async def post_all(self, requests: Sequence[object], options: PostOptions) -> Sequence[str]:
         """Send requests and return their message ids, in order."""
         by_queue: dict[str, list[Message]] = {}
         messages = []

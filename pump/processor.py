@@ -16,7 +16,7 @@ from .context import Context
 from .errors import ConfigurationError, HandlerNotFound, TooManyHandlers
 from .message import Delivery
 from .pipeline import HandlerFactory, Invoke, Middleware, call_constructor, compose, invoker
-from .posting import Poster, PostOptions
+from .posting import NO_OPTIONS, Poster, PostOptions
 from .registry import Registry
 from .requests import Event
 from .subscription import Subscription
@@ -44,6 +44,7 @@ class CommandProcessor:
         self._clock = clock
         self._poster = poster
         self._pipelines: dict[type, _Pipelines] = {}
+        self._compiled_version = registry.version
 
     async def send(self, request: object) -> Any:
         """Run the request's one handler and return what it returns.
@@ -60,31 +61,26 @@ class CommandProcessor:
         """
         await self._run_all(event, self._compiled(type(event)), None, None)
 
-    async def post(self, request: object, options: PostOptions | None = None) -> str:
+    async def post(self, request: object, options: PostOptions = NO_OPTIONS) -> str:
         """Send the request to its queue and return the message's id once it is accepted."""
         if self._poster is None:
             raise ConfigurationError(
                 "CommandProcessor.poster", None, "post() needs a gateway; use an App's processor"
             )
-        [id_] = await self._poster.post([request], options or PostOptions())
-        return id_
+        return await self._poster.post(request, options)
 
     async def dispatch(
         self, request: object, delivery: Delivery, subscription: Subscription
     ) -> None:
         """Handle a request that arrived: events by all handlers, everything else by one."""
-        request_type = type(request)
-        if isinstance(request, Event):
-            pipelines = self._compiled(request_type)
-            if not pipelines:
-                raise HandlerNotFound(request_type.__qualname__)
-        else:
-            pipelines = self._exactly_one(request_type)
+        pipelines = self._compiled(type(request))
         if len(pipelines) == 1:
             [(name, invoke)] = pipelines
             await invoke(request, self._context(name, delivery, subscription))
-        else:
+        elif pipelines and isinstance(request, Event):
             await self._run_all(request, pipelines, delivery, subscription)
+        else:
+            self._exactly_one(type(request))
 
     async def _run_all(
         self,
@@ -131,9 +127,11 @@ class CommandProcessor:
         return pipelines
 
     def _compiled(self, request_type: type) -> _Pipelines:
-        registrations = self._registry.of(request_type)
+        if self._compiled_version != self._registry.version:
+            self._pipelines.clear()
+            self._compiled_version = self._registry.version
         known = self._pipelines.get(request_type)
-        if known is None or len(known) != len(registrations):
+        if known is None:
             known = tuple(
                 (
                     each.name,
@@ -142,7 +140,7 @@ class CommandProcessor:
                         (*self._middleware, *each.middleware),
                     ),
                 )
-                for each in registrations
+                for each in self._registry.of(request_type)
             )
             self._pipelines[request_type] = known
         return known

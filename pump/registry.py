@@ -42,6 +42,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._registrations: dict[type, tuple[Registration, ...]] = {}
+        self.version = 0
+        """Grows with every registration: what was compiled from an older one is stale."""
 
     def register(
         self,
@@ -66,6 +68,7 @@ class Registry:
             middleware=(*middleware, *getattr(handler, "middleware", ())),
         )
         self._registrations[request_type] = (*known, registration)
+        self.version += 1
         return registration
 
     def of(self, request_type: type) -> tuple[Registration, ...]:

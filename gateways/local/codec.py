@@ -1,4 +1,4 @@
-"""Packed forms: one message, one queue's settings, one lease's members, as bytes."""
+"""Packed forms: one queue's settings, one lease's members, as bytes; messages by the core's."""
 
 from __future__ import annotations
 
@@ -7,67 +7,26 @@ from collections.abc import Iterable
 import attrs
 import msgspec
 
-from pump.message import Message
+from pump.stores.packing import pack, unpack
 
 from .._engine.record import Record
 from .._engine.settings import QueueSettings
 
-
-class _Packed(msgspec.Struct, array_like=True, frozen=True):
-    """A message on disk and on the wire. Append fields with defaults, never change their order."""
-
-    body: bytes
-    id: str
-    type: str
-    content_type: str
-    correlation_id: str | None
-    reply_to: str | None
-    group: str | None
-    deduplication_id: str | None
-    created_at_s: float | None
-    headers: dict[str, str]
-
+__all__ = [
+    "pack",
+    "pack_members",
+    "pack_positions",
+    "pack_settings",
+    "unpack",
+    "unpack_members",
+    "unpack_positions",
+    "unpack_settings",
+]
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Packed).decode
 _decode_settings = msgspec.msgpack.Decoder(dict[str, bool | int | float | str | None]).decode
 _decode_members = msgspec.msgpack.Decoder(list[tuple[int, int, str]]).decode
 _decode_positions = msgspec.msgpack.Decoder(list[int]).decode
-
-
-def pack(message: Message) -> bytes:
-    """A message as bytes."""
-    return _encode(
-        (
-            message.body,
-            message.id,
-            message.type,
-            message.content_type,
-            message.correlation_id,
-            message.reply_to,
-            message.group,
-            message.deduplication_id,
-            message.created_at_s,
-            dict(message.headers),
-        )
-    )
-
-
-def unpack(packed: bytes) -> Message:
-    """The message that `pack` packed."""
-    p = _decode(packed)
-    return Message(
-        body=p.body,
-        id=p.id,
-        type=p.type,
-        content_type=p.content_type,
-        correlation_id=p.correlation_id,
-        reply_to=p.reply_to,
-        group=p.group,
-        deduplication_id=p.deduplication_id,
-        created_at_s=p.created_at_s,
-        headers=p.headers,
-    )
 
 
 def pack_settings(settings: QueueSettings) -> bytes:

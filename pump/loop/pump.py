@@ -14,7 +14,7 @@ from ..events import Event
 from ..message import Delivery
 from ..observability import vocabulary
 from ..observability.log import get_logger
-from ..outcome import ABANDON, Ack, Defer, Reject, RejectionReason, Settlement
+from ..outcome import ABANDON, ACK, Ack, Defer, Reject, RejectionReason, Settlement
 from ..ports import ConsumerPort
 from ..rejection import RejectionRouter
 from ..subscription import Subscription
@@ -176,6 +176,8 @@ class Pump:
         run_s = self._clock.now_s() - started_s
         if self._workers.is_recalled(delivery):
             return None  # No longer ours to route.
+        if outcome is ACK:
+            return Ending(delivery, outcome, outcome, run_s)
         match outcome:
             case Reject(reason=reason, detail=detail):
                 routed = await self._router.route(delivery, reason, detail)

@@ -1,4 +1,4 @@
-"""Packing: a `Message` as bytes, for whatever stores one. Versioned by its leading field."""
+"""Packing: a `Message` as bytes, for whatever stores one or sends it to another process."""
 
 from __future__ import annotations
 
@@ -8,26 +8,31 @@ from ..errors import MappingError
 from ..message import Message
 
 _VERSION = 1
-_Fields = tuple[
-    int,
-    bytes,
-    str,
-    str,
-    str,
-    str | None,
-    str | None,
-    str | None,
-    str | None,
-    float | None,
-    dict[str, str],
-]
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Fields)
+
+
+class _Packed(msgspec.Struct, array_like=True, frozen=True):
+    """Append fields with defaults; never change their order."""
+
+    version: int
+    body: bytes
+    id: str
+    type: str
+    content_type: str
+    correlation_id: str | None
+    reply_to: str | None
+    group: str | None
+    deduplication_id: str | None
+    created_at_s: float | None
+    headers: dict[str, str]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Packed).decode
 
 
 def pack(message: Message) -> bytes:
     """The message as msgpack; bodies stay as they are."""
-    return _encoder.encode(
+    return _encode(
         (
             _VERSION,
             message.body,
@@ -39,7 +44,7 @@ def pack(message: Message) -> bytes:
             message.group,
             message.deduplication_id,
             message.created_at_s,
-            message.headers,
+            dict(message.headers),
         )
     )
 
@@ -47,21 +52,20 @@ def pack(message: Message) -> bytes:
 def unpack(packed: bytes) -> Message:
     """The message that was packed; `MappingError` for anything else."""
     try:
-        version, body, id_, type_, content_type, *rest = _decoder.decode(packed)
+        p = _decode(packed)
     except msgspec.MsgspecError as error:
         raise MappingError("packed message", f"unreadable: {error}") from error
-    if version != _VERSION:
-        raise MappingError("packed message", f"version {version} is not known")
-    correlation_id, reply_to, group, deduplication_id, created_at_s, headers = rest
+    if p.version != _VERSION:
+        raise MappingError("packed message", f"version {p.version} is not known")
     return Message(
-        body=body,
-        id=id_,
-        type=type_,
-        content_type=content_type,
-        correlation_id=correlation_id,
-        reply_to=reply_to,
-        group=group,
-        deduplication_id=deduplication_id,
-        created_at_s=created_at_s,
-        headers=headers,
+        body=p.body,
+        id=p.id,
+        type=p.type,
+        content_type=p.content_type,
+        correlation_id=p.correlation_id,
+        reply_to=p.reply_to,
+        group=p.group,
+        deduplication_id=p.deduplication_id,
+        created_at_s=p.created_at_s,
+        headers=p.headers,
     )

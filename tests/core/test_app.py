@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -299,6 +300,81 @@ def test_when_put_on_another_gateway_then_the_app_itself_stays_as_it_was(
     assert app._gateway is gateway
 
 
+def test_when_overridden_then_the_app_itself_has_the_other_gateway_and_concurrency(
+    app: App, clock: VirtualClock
+) -> None:
+    app.subscribe(Subscription(queue="orders", request=Order, concurrency=2))
+    app.subscribe(Subscription(queue="facts", request=Shipped, concurrency=3))
+
+    app.override(gateway="memory://other", concurrency={"facts": 7})
+
+    assert app.gateway_name == "memory://other"
+    assert [each.concurrency for each in app.subscriptions] == [2, 7]
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "field"),
+    [("nobody", 3, "subscription"), ("orders", 0, "Subscription.concurrency")],
+)
+def test_when_overridden_with_what_cannot_work_then_that_is_refused(
+    app: App, name: str, count: int, field: str
+) -> None:
+    """R56."""
+    app.subscribe(Subscription(queue="orders", request=Order))
+
+    with pytest.raises(ConfigurationError) as caught:
+        app.override(concurrency={name: count})
+
+    assert caught.value.field == field
+
+
+async def test_when_the_app_is_open_then_it_is_too_late_to_override(app: App) -> None:
+    async with app:
+        with pytest.raises(PumpError, match="override it before"):
+            app.override(gateway="memory://")
+
+
+async def test_when_pumping_beside_a_block_then_it_is_drained_at_the_blocks_end(
+    app: App, clock: VirtualClock
+) -> None:
+    handled: list[int] = []
+
+    async def handle(request: Order) -> None:
+        handled.append(request.n)
+
+    app.register(Order, handle)
+    app.subscribe(Subscription(queue="orders", request=Order))
+    async with app:
+        async with app.pumping() as dispatcher:
+            await app.post(Order(n=1))
+            await clock.settle()
+            assert handled == [1]
+
+        assert dispatcher.performers[0].state == "stopped"
+
+
+async def test_when_serving_until_empty_then_it_ends_by_itself_once_everything_is_done(
+    app: App, clock: VirtualClock, gateway: FaultyGateway
+) -> None:
+    async def slow(request: Order) -> None:
+        await clock.sleep(100)
+
+    app.register(Order, slow)
+    app.subscribe(Subscription(queue="orders", request=Order))
+    for subscription in app.subscriptions:
+        for spec in subscription.queue_specs():
+            await gateway.admin().ensure(spec, subscription.make_channels)
+    await gateway.producer("orders").send([a_message(b'{"n":1}', type="Order")])
+
+    serving = asyncio.create_task(app.serve(until_empty=True))
+    await clock.advance(99)
+    assert not serving.done()
+    await clock.advance(60)
+
+    dispatcher = await serving
+    assert dispatcher.performers[0].stats.processed == 1
+
+
 # -- posting ------------------------------------------------------------------------------------
 
 
@@ -425,8 +501,6 @@ async def test_when_a_handler_posts_then_the_correlation_id_is_inherited(
     async with app:
         async with app.consumer(Subscription(queue="facts", request=Shipped)):
             pass
-        import asyncio
-
         dispatcher = app.dispatcher()
         running = asyncio.create_task(dispatcher.run())
         await clock.settle()
@@ -461,7 +535,6 @@ def test_when_requests_are_posted_then_their_ids_are_unique_and_in_order(
     numbers: list[int],
 ) -> None:
     """R1."""
-    import asyncio
 
     async def scenario() -> None:
         clock = VirtualClock()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog.testing
 
-from pump import Command, InvalidMessage, Subscription, UnacceptableLimit
+from pump import Command, InvalidMessage, RejectMessage, Subscription, UnacceptableLimit
 from pump.capabilities import OrderingMode
 from pump.errors import (
     AccessDenied,
@@ -426,23 +426,22 @@ async def test_when_something_in_hand_then_the_dispatcher_is_not_idle() -> None:
     gate = Gate()
     async with Rig(gate) as rig:
         await rig.start()
-        assert rig.dispatcher.is_idle
+        moments = [rig.dispatcher.is_idle]
         await rig.send(1)
         await rig.clock.settle()
-        assert not rig.dispatcher.is_idle
+        moments.append(rig.dispatcher.is_idle)
 
         gate.open()
         await rig.clock.settle()
+        moments.append(rig.dispatcher.is_idle)
 
-        assert rig.dispatcher.is_idle
+        assert moments == [True, False, True]
 
 
 async def test_when_something_was_spilled_then_the_running_app_sends_it_later() -> None:
     """T1: the sweeper runs along."""
 
     async def reject(work: Work) -> None:
-        from pump import RejectMessage
-
         raise RejectMessage("no")
 
     async with Rig(reject, drain_timeout=timedelta(seconds=5)) as rig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -106,7 +107,6 @@ def test_when_a_handler_raises_a_signal_then_no_middleware_can_hold_it_back(
     signal: Exception, layers: list[Middleware]
 ) -> None:
     """Law 8."""
-    import asyncio
 
     async def scenario() -> None:
         with pytest.raises(type(signal)) as caught:

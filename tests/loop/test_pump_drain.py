@@ -115,13 +115,21 @@ async def test_when_draining_then_acks_are_flushed_without_lingering() -> None:
     """Law 5."""
     clock = VirtualClock()
     gateway = FaultyGateway(clock, settle_linger_s=60.0)
-    async with Rig(clock=clock, gateway=gateway) as rig:
+    gate = Gate()
+    async with Rig(gate, clock=clock, gateway=gateway) as rig:
+        gate.open(1, 2)
         await rig.send(1, 2, 3)
         await rig.start()
+        assert rig.ended == [1, 2]
+        assert rig.record.settled == [], "they wait for the third"
+        await rig.drain()
         assert rig.record.settled == []
 
-        await rig.finish()
+        gate.open()
+        await rig.clock.settle()
 
+        assert rig.running is not None
+        assert rig.running.done()
         assert len(rig.record.settled) == 3
         assert await rig.total() == 0
 
@@ -174,7 +182,7 @@ async def test_when_drained_twice_then_the_second_time_changes_nothing() -> None
 
 async def test_when_the_broker_is_away_while_draining_then_the_drain_ends_with_the_leases() -> None:
     gate = Gate()
-    async with Rig(gate) as rig:
+    async with Rig(gate, drain_timeout=timedelta(minutes=10)) as rig:
         await rig.send(1)
         await rig.start()
         for operation in ("settle", "extend"):
@@ -282,15 +290,18 @@ async def test_when_stopped_and_the_broker_does_not_answer_then_it_ends_within_s
 async def test_when_an_ack_is_under_way_as_the_pump_is_stopped_then_it_is_not_taken_back() -> None:
     """Law 1: handing back what is being settled would settle it twice."""
     clock = VirtualClock()
-    async with Rig(clock=clock, gateway=FaultyGateway(clock, settle_linger_s=3.0)) as rig:
-        await rig.send(1)
+    gate = Gate()
+    gateway = FaultyGateway(clock, settle_linger_s=3.0)
+    async with Rig(gate, clock=clock, gateway=gateway) as rig:
+        gate.open(1)
+        [first, second] = await rig.send(1, 2)
         await rig.start()
-        assert rig.ended == [1]
+        assert (rig.ended, rig.record.settled) == ([1], [])
 
         rig.dispatcher.stop_now()
         await rig.clock.settle()
 
-        assert [action for _, action in rig.record.settled] == [ACK]
+        assert rig.record.actions() == [(first, ACK), (second, Defer(0))]
 
 
 @pytest.mark.parametrize("ordered", [False, True])

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pump import DeferMessage, Event, InvalidMessage, RejectMessage, UnacceptableLimit
+from pump import (
+    DeferMessage,
+    Event,
+    InvalidMessage,
+    RejectionReason,
+    RejectMessage,
+    UnacceptableLimit,
+)
 from pump.clock import breathe
 from pump.errors import UnacceptableLimitReached
 from pump.events import Status
 from pump.outcome import ACK, Ack, Defer
 from pump.subscription import Subscription
 from pump.testing.builders import a_message
+from pump.testing.virtual_clock import VirtualClock
 
+from ..core.faulty_gateway import FaultyGateway
 from ..core.rig import Gate, Rig, Work
 
 
@@ -226,6 +236,47 @@ async def test_when_a_message_cannot_be_read_then_it_is_routed_and_never_comes_a
         assert await rig.total() == 0
 
 
+async def test_when_nobody_handles_a_type_then_its_message_is_routed_as_unacceptable() -> None:
+    """Law 4: known to the resolver, and to no handler."""
+
+    class Nobodys(Event):
+        n: int
+
+    rig = Rig()
+    rig.app.subscribe(
+        Subscription(queue="facts", resolver=lambda message: Nobodys, invalid_queue="bad")
+    )
+    async with rig:
+        await rig.start()
+        await rig.send_raw(a_message(b'{"n": 1}', id="m-1"), "facts")
+        await rig.clock.settle()
+
+        assert [message.id for message in await rig.messages("bad")] == ["m-1"]
+        assert [outcome.reason for outcome in rig.outcomes] == [RejectionReason.UNACCEPTABLE]
+
+
+@pytest.mark.parametrize(
+    ("capability_s", "chosen_s"), [(None, 90), (90.0, None), (90.0, 3_600), (3_600.0, 90)]
+)
+async def test_when_a_lease_has_a_ceiling_then_the_handler_is_cancelled_at_it(
+    capability_s: float | None, chosen_s: float | None
+) -> None:
+    """Law 3: the lower of the provider's ceiling and the subscription's counts."""
+    clock = VirtualClock()
+    gateway = FaultyGateway(clock, max_lease_s=capability_s)
+    max_lease = None if chosen_s is None else timedelta(seconds=chosen_s)
+    async with Rig(Gate(), clock=clock, gateway=gateway, max_lease=max_lease) as rig:
+        await rig.start()
+        await rig.send(1)
+        await rig.clock.advance(89.9)
+        assert rig.cancelled == []
+
+        await rig.clock.advance(0.2)
+
+        assert rig.cancelled == [1]
+        assert len(rig.lost) == 1
+
+
 async def test_when_a_handler_meets_a_cancellation_of_its_own_then_that_is_a_failure() -> None:
     """Law 6: nobody cancelled the worker, so it is neither stuck nor deaf."""
 
@@ -361,8 +412,6 @@ async def test_when_messages_are_rejected_as_undeliverable_then_the_limit_does_n
 
 
 async def test_when_a_handler_blocks_then_it_runs_in_a_thread_and_is_acked() -> None:
-    import threading
-
     threads: list[str] = []
 
     def blocking(work: Work) -> None:

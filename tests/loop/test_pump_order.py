@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from pump import Backoff, DeferMessage, RejectMessage, hybrid
 from pump.clock import breathe
+from pump.errors import ConnectionFailed
 from pump.events import BestEffortOrderEvent
 
 from ..core.rig import Gate, Rig, Work
@@ -81,8 +82,6 @@ async def test_when_a_heads_copy_cannot_be_routed_then_its_successors_wait_for_i
     async with Rig(
         reject_the_head, on_routing_failure="keep", failure=hybrid(3, backoff=backoff)
     ) as rig:
-        from pump.errors import ConnectionFailed
-
         await rig.send(1, 2, group="a")
         rig.gateway.fail("send", ConnectionFailed("dead", "away"), times=1)
         await rig.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -142,8 +144,6 @@ async def test_when_scaled_down_then_running_handlers_finish_and_fewer_follow() 
 def test_when_scaled_up_and_down_under_load_then_everything_is_handled_once(
     sizes: list[int],
 ) -> None:
-    import asyncio
-
     async def scenario() -> None:
         gate = Gate()
         async with Rig(gate, concurrency=3, prefetch=2) as rig:
