@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -10,7 +11,7 @@ from datetime import timedelta
 import attrs
 
 from .backoff import Backoff
-from .errors import ConfigurationError, ConnectionFailed, PumpError, Throttled
+from .errors import ConfigurationError, ConnectionFailed, GatewayError, PumpError, Throttled
 from .events import PumpStateEvent
 from .loop import Pump, PumpStats
 from .observability import vocabulary
@@ -129,7 +130,10 @@ class Dispatcher:
             await self._clock.sleep(_LOOK.delay_s(attempt, self._clock.chance()))
 
     async def _is_empty(self, queues: set[str]) -> bool:
-        stats = await self._runtime.gateway.admin().queues()
+        try:
+            stats = await self._runtime.gateway.admin().queues()
+        except GatewayError:
+            return False  # Who cannot be asked may have messages.
         return not any(
             each.visible + each.in_flight + each.delayed for each in stats if each.name in queues
         )
@@ -217,6 +221,8 @@ class Dispatcher:
         name = performer.subscription.name
         detail = "" if error is None else repr(error)
         if error is not None:
-            _log.error(vocabulary.PUMP_FAILED, subscription=name, error=detail, exc_info=error)
+            # As text: a renderer that shows frames' locals would show bodies and credentials.
+            trace = "".join(traceback.format_exception(error))
+            _log.error(vocabulary.PUMP_FAILED, subscription=name, error=detail, traceback=trace)
         if self._runtime.emit is not None:
             self._runtime.emit(PumpStateEvent(subscription=name, state=state, detail=detail))

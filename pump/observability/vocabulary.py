@@ -17,6 +17,7 @@ MESSAGE_KEPT: Final = "message.kept"
 MESSAGE_LOST: Final = "message.lost"
 ROUTING_FAILED: Final = "routing.failed"
 SPILL_FAILED: Final = "spill.failed"
+SPILL_UNREADABLE: Final = "spill.unreadable"
 SPILL_FLUSHED: Final = "spill.flushed"
 
 LEASE_LOST: Final = "lease.lost"

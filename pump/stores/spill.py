@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -14,8 +14,11 @@ import attrs
 from ..errors import MappingError, StorageFailed
 from ..ids import new_id
 from ..message import Message
+from ..observability import vocabulary
+from ..observability.log import get_logger
 from .packing import pack, unpack
 
+_log = get_logger("pump.spill")
 _T = TypeVar("_T")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS spilled (
@@ -111,7 +114,7 @@ class SqliteSpill:
                 " RETURNING id, destination, spilled_at_s, message",
                 (now_s + lease_s, now_s, most),
             ).fetchall()
-            return sorted((_from_row(row) for row in rows), key=lambda each: each.spilled_at_s)
+            return sorted(_readable(rows), key=lambda each: each.spilled_at_s)
 
         return await self._write(update, if_missing=())
 
@@ -127,7 +130,7 @@ class SqliteSpill:
                 "SELECT id, destination, spilled_at_s, message FROM spilled"
                 " ORDER BY spilled_at_s, id"
             ).fetchall()
-            return [_from_row(row) for row in rows]
+            return list(_readable(rows))
 
         return await self._write(select, if_missing=())
 
@@ -147,14 +150,20 @@ class SqliteSpill:
                 connection.execute("PRAGMA synchronous=FULL")
                 connection.execute(_SCHEMA)
                 return work(connection)
-        except (sqlite3.Error, OSError, MappingError) as error:
+        except (sqlite3.Error, OSError) as error:
             raise StorageFailed(
                 str(self._path), f"the spill store cannot be used: {error}; free or repair it"
             ) from error
 
 
-def _from_row(row: tuple[str, str, float, bytes]) -> SpilledMessage:
-    id_, destination, spilled_at_s, packed = row
-    return SpilledMessage(
-        id=id_, destination=destination, spilled_at_s=spilled_at_s, message=unpack(packed)
-    )
+def _readable(rows: Iterable[tuple[str, str, float, bytes]]) -> Iterator[SpilledMessage]:
+    for id_, destination, spilled_at_s, packed in rows:
+        try:
+            message = unpack(packed)
+        except MappingError as error:
+            # It stays where it is, for a person to look at, and keeps none of the others back.
+            _log.error(vocabulary.SPILL_UNREADABLE, spilled_id=id_, error=str(error))
+            continue
+        yield SpilledMessage(
+            id=id_, destination=destination, spilled_at_s=spilled_at_s, message=message
+        )

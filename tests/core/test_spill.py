@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import given, strategies as st
 
 from pump.errors import MappingError, StorageFailed
@@ -185,18 +186,25 @@ async def test_when_the_folder_cannot_be_made_then_that_is_a_storage_failure(
         await SqliteSpill(tmp_path / "file" / "spill.db").put(spilled("1"))
 
 
-async def test_when_a_row_cannot_be_read_then_that_is_a_storage_failure(path: Path) -> None:
-    """A store may raise `StorageFailed` and nothing else, or the sweeper would die of it."""
+async def test_when_a_row_cannot_be_read_then_it_stays_and_keeps_no_other_back(path: Path) -> None:
+    """T1: it is logged for a person, and the sweeper goes on with the rest."""
     spill = SqliteSpill(path)
     await spill.put(spilled("1"))
+    await spill.put(spilled("2"))
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE spilled SET message = x'c1'")
+        connection.execute("UPDATE spilled SET message = x'c1' WHERE id = '1'")
     connection.close()
 
-    with pytest.raises(StorageFailed):
-        await spill.all()
-    with pytest.raises(StorageFailed):
-        await spill.claim(now_s=0, lease_s=1, most=1)
+    with structlog.testing.capture_logs() as logged:
+        listed = await spill.all()
+        claimed = await spill.claim(now_s=0, lease_s=1, most=10)
+
+    assert [each.id for each in listed] == [each.id for each in claimed] == ["2"]
+    assert {(each["event"], each["spilled_id"]) for each in logged} == {("spill.unreadable", "1")}
+    with sqlite3.connect(path) as connection:
+        rows = connection.execute("SELECT count(*) FROM spilled").fetchone()
+    connection.close()
+    assert rows == (2,)
 
 
 async def test_when_a_put_is_cancelled_then_the_write_under_way_still_ends(path: Path) -> None:

@@ -1,0 +1,1 @@
+"""What users install is the wheel, not this folder."""

@@ -1,0 +1,71 @@
+"""The built wheel holds everything, and works where the sources are out of reach."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel's contents, as `pip install --target` would leave it."""
+    made = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(made)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    [wheel] = made.glob("*.whl")
+    site = tmp_path_factory.mktemp("site")
+    zipfile.ZipFile(wheel).extractall(site)
+    return site
+
+
+def run(*command: str, site: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_it_holds_our_packages_and_nothing_else(installed: Path) -> None:
+    found = {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")}
+
+    assert found == {"pump", "gateways", "handlers"}
+    assert all((installed / name / "py.typed").is_file() for name in found)
+    assert not list(installed.rglob("__pycache__"))
+
+
+def test_a_new_app_is_made_tested_and_run_from_it(installed: Path, tmp_path: Path) -> None:
+    made = run("-m", "pump", "new", "shop", site=installed, cwd=tmp_path)
+    shop = tmp_path / "shop"
+    tested = run("-m", "pytest", "-q", "-p", "no:cacheprovider", site=installed, cwd=shop)
+    where = run("-c", "import pump; print(pump.__file__)", site=installed, cwd=shop)
+    sent = run(
+        *("-m", "pump", "send", "shop", '{"name": "Ada"}', "--app", "app:app", "--create"),
+        site=installed,
+        cwd=shop,
+    )
+    ran = run("-m", "pump", "run", "app:app", "--until-empty", site=installed, cwd=shop)
+
+    assert made.returncode == 0, made.stderr
+    assert tested.returncode == 0, tested.stdout
+    assert where.stdout.startswith(str(installed))
+    assert sent.returncode == 0, sent.stderr
+    assert ran.returncode == 0, ran.stderr
+    assert "Hello, Ada!" in ran.stdout
