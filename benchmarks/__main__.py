@@ -22,7 +22,8 @@ from .tables import grids
 
 README = Path(__file__).with_name("README.md")
 _FILE_WIDTH = 110
-_MARKED = re.compile(r"(<!-- last run -->\n).*(\n<!-- end of last run -->)", re.DOTALL)
+ROOT_README = README.parent.parent / "README.md"
+_MARKED = re.compile(r"(<!-- last run -->\n).*?(<!-- end of last run -->)", re.DOTALL)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -41,12 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, missing in results.missing.items():
             console.print(f"not measured: {name}, needs {missing}")
     if options.write:
-        README.write_text(with_last_run(README.read_text(), _as_markdown(results, options.repeat)))
+        said, *tables = _as_markdown(results, options.repeat)
+        README.write_text(with_last_run(README.read_text(), [said, *tables]))
+        # The last table says how we compare; that is what a newcomer wants to know.
+        ROOT_README.write_text(with_last_run(ROOT_README.read_text(), [said, tables[-1]]))
 
 
-def with_last_run(readme: str, tables: str) -> str:
-    """README.md with its tables replaced."""
-    return _MARKED.sub(lambda marks: f"{marks[1]}\n{tables}\n{marks[2]}", readme)
+def with_last_run(readme: str, parts: Sequence[str]) -> str:
+    """The page with what stands between its marks replaced."""
+    text = "\n\n".join(parts)
+    return _MARKED.sub(lambda marks: f"{marks[1]}\n{text}\n\n{marks[2]}", readme)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -97,10 +102,10 @@ def _as_json(results: Results) -> dict[str, Any]:
     }
 
 
-def _as_markdown(results: Results, repeat: int) -> str:
+def _as_markdown(results: Results, repeat: int) -> list[str]:
     today = datetime.datetime.now(datetime.UTC).date()
     said = f"Measured on {today}: {_machine()}; medians of {repeat} interleaved rounds."
-    return "\n\n".join([said, *(grid.to_markdown() for grid in grids(results))])
+    return [said, *(grid.to_markdown() for grid in grids(results))]
 
 
 if __name__ == "__main__":

@@ -95,10 +95,10 @@ def test_when_a_library_is_missing_then_the_table_says_what_to_install() -> None
 def test_when_the_readme_is_written_then_only_the_tables_change() -> None:
     readme = "before\n<!-- last run -->\nold\n<!-- end of last run -->\nafter\n"
 
-    once = with_last_run(readme, "| new |")
+    once = with_last_run(readme, ["| new |"])
 
     assert "| new |" in once
     assert "old" not in once
     assert once.startswith("before\n")
     assert once.endswith("\nafter\n")
-    assert with_last_run(once, "| new |") == once
+    assert with_last_run(once, ["| new |"]) == once

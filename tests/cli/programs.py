@@ -97,6 +97,11 @@ class Program:
         return self.process.wait(PATIENCE_S)
 
 
+def _hear_ctrl_c() -> None:
+    # A shell that starts the tests in the background has its children ignore SIGINT.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def running(
     *arguments: str, folder: Path, env: Mapping[str, str] | None = None
@@ -110,6 +115,7 @@ def running(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_hear_ctrl_c,
     )
     program = Program(process)
     try:

@@ -1,16 +1,14 @@
-"""Dispatcher: many pumps, restarted when they break, ended together."""
+"""Dispatcher: pumps that break are restarted, those that stop for good do not stop others."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import structlog.testing
 
-from pump import Command, InvalidMessage, RejectMessage, Subscription, UnacceptableLimit
+from pump import InvalidMessage, Subscription, UnacceptableLimit
 from pump.capabilities import OrderingMode
 from pump.errors import (
     AccessDenied,
@@ -28,34 +26,10 @@ from pump.ports import ConsumerPort
 from pump.testing.virtual_clock import VirtualClock
 
 from .faulty_gateway import FaultyGateway
+from .notes import Defect, Note, with_notes
 from .rig import Gate, Rig, Work
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    # structlog's own renderer takes seconds for the traceback of a broken pump.
-    with structlog.testing.capture_logs():
-        yield
-
-
-class Note(Command):
-    n: int
-
-
-class Defect(RuntimeError):
-    """What no gateway should raise."""
-
-
-def with_notes(rig: Rig, **fields: Any) -> list[int]:
-    """A second subscription, whose handler notes what it got."""
-    noted: list[int] = []
-
-    async def note(request: Note) -> None:
-        noted.append(request.n)
-
-    rig.app.register(Note, note)
-    rig.app.subscribe(Subscription(queue="notes", request=Note, **fields))
-    return noted
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 # -- restarting ---------------------------------------------------------------------------------
@@ -340,121 +314,3 @@ async def test_when_the_gateway_cannot_do_it_then_starting_says_what_and_why(
         assert rig.running is not None
         with pytest.raises(error, match=named):
             await rig.running
-
-
-# -- scaling ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("concurrency", [0, -3])
-async def test_when_scaled_to_nothing_then_that_is_refused(concurrency: int) -> None:
-    async with Rig() as rig:
-        await rig.start()
-
-        with pytest.raises(ConfigurationError, match="concurrency"):
-            rig.dispatcher.scale("orders", concurrency)
-
-
-async def test_when_an_unknown_subscription_is_scaled_then_the_known_ones_are_named() -> None:
-    rig = Rig()
-    with_notes(rig)
-    async with rig:
-        await rig.start()
-
-        with pytest.raises(ConfigurationError, match="use one of orders, notes"):
-            rig.dispatcher.scale("nobody", 3)
-
-
-async def test_when_a_scaled_pump_is_restarted_then_it_keeps_its_size() -> None:
-    gate = Gate()
-    async with Rig(gate, concurrency=1, prefetch=0) as rig:
-        await rig.start()
-        rig.dispatcher.scale("orders", 4)
-        rig.gateway.fail("receive", Defect("bug"), times=1)
-        await rig.clock.advance(30)
-        assert rig.states == ["running", "failed", "running"]
-
-        await rig.send(*range(10))
-        await rig.clock.settle()
-
-        assert rig.running_count == 4
-        gate.open()
-
-
-async def test_when_scaled_before_it_runs_then_the_pump_starts_with_that_size() -> None:
-    gate = Gate()
-    async with Rig(gate, concurrency=1, prefetch=0) as rig:
-        await rig.send(*range(10))
-        dispatcher = rig.app.dispatcher()
-        dispatcher.scale("orders", 3)
-        running = asyncio.create_task(dispatcher.run())
-        await rig.clock.settle()
-
-        assert rig.running_count == 3
-        gate.open()
-        dispatcher.drain()
-        await rig.clock.settle()
-        await running
-
-
-# -- ending -------------------------------------------------------------------------------------
-
-
-async def test_when_drained_before_it_runs_then_it_never_starts() -> None:
-    async with Rig() as rig:
-        await rig.send(1)
-        dispatcher = rig.app.dispatcher()
-        dispatcher.drain()
-
-        await dispatcher.run()
-
-        assert rig.started == []
-        assert rig.record.calls["receive"] == 0
-
-
-async def test_when_many_subscriptions_are_drained_then_all_end_together() -> None:
-    rig = Rig()
-    with_notes(rig)
-    async with rig:
-        await rig.start()
-        await rig.finish()
-
-        assert [each.state for each in rig.dispatcher.performers] == ["stopped", "stopped"]
-        assert not [task for task in asyncio.all_tasks() if "pump" in task.get_name()]
-
-
-async def test_when_something_in_hand_then_the_dispatcher_is_not_idle() -> None:
-    gate = Gate()
-    async with Rig(gate) as rig:
-        await rig.start()
-        moments = [rig.dispatcher.is_idle]
-        await rig.send(1)
-        await rig.clock.settle()
-        moments.append(rig.dispatcher.is_idle)
-
-        gate.open()
-        await rig.clock.settle()
-        moments.append(rig.dispatcher.is_idle)
-
-        assert moments == [True, False, True]
-
-
-async def test_when_something_was_spilled_then_the_running_app_sends_it_later() -> None:
-    """T1: the sweeper runs along."""
-
-    async def reject(work: Work) -> None:
-        raise RejectMessage("no")
-
-    async with Rig(reject, drain_timeout=timedelta(seconds=5)) as rig:
-        await rig.send(1)
-        rig.gateway.fail("send", ConnectionFailed("dead", "away"))
-        await rig.start()
-        await rig.clock.advance(10)
-        assert len(await rig.spill.all()) == 1
-
-        rig.gateway.heal("send")
-        await rig.clock.advance(120)
-
-        assert await rig.total("dead") == 1
-        assert await rig.spill.all() == []
-        await rig.finish()
-        assert not [task for task in asyncio.all_tasks() if task.get_name() == "sweeper"]

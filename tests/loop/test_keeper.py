@@ -37,6 +37,7 @@ class FakeBroker:
     async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> Sequence[Refusal]:
         assert lease_s == LEASE_S
         self.requests.append((self.clock.now_s() - START_S, list(deliveries)))
+        await self.clock.sleep(self.latency_s)
         match self.answer:
             case "fail":
                 raise self.error
@@ -51,7 +52,7 @@ class FakeBroker:
                     if self.refuses(d)
                 ]
             case "grant":
-                await self.clock.sleep(self.latency_s)
+                pass
         return []
 
     @property
@@ -196,6 +197,22 @@ async def test_when_the_broker_refuses_for_good_then_the_loss_is_reported_once()
     assert bench.lost == [(15, lost)]
     assert not bench.keeper.holds(lost)
     assert bench.keeper.holds(kept)
+    await bench.stop()
+
+
+async def test_when_a_message_is_settled_while_its_extension_is_refused_then_it_is_not_lost() -> (
+    None
+):
+    bench = Bench()
+    [delivery] = bench.watch()
+    bench.broker.answer, bench.broker.latency_s = "refuse for good", 1
+    await bench.clock.advance(15.5)
+
+    assert bench.keeper.forget(delivery)
+    await bench.clock.advance(100)
+
+    assert len(bench.broker.requests) == 1
+    assert bench.lost == []
     await bench.stop()
 
 

@@ -17,6 +17,7 @@ from pump import (
     hybrid,
     retry,
 )
+from pump.errors import ConnectionFailed
 from pump.events import Event, OutcomeEvent, Status
 from pump.outcome import ACK, Defer
 from pump.strategy import FailureStrategy
@@ -203,6 +204,27 @@ async def test_when_a_handler_rejects_then_the_event_carries_reason_and_destinat
         assert await rig.total(queue) == 1
         assert getattr(rig.dispatcher.performers[0].stats, counted) == 1
         assert [action for _, action in rig.record.actions()] == [ACK], "no visibility-0 detour"
+
+
+async def test_when_a_rejected_message_is_kept_then_it_is_told_and_counted_as_retrying() -> None:
+    """R24, T1 KEEP."""
+
+    async def reject(work: Work) -> None:
+        raise RejectMessage("no")
+
+    async with Rig(reject, on_routing_failure="keep", failure=hybrid(0, backoff=NO_JITTER)) as rig:
+        await rig.send(1)
+        rig.gateway.fail("send", ConnectionFailed("dead", "away"), times=2)
+        await rig.start()
+        await rig.clock.advance(10)
+
+        assert [(o.status.value, o.destination) for o in rig.outcomes] == [
+            ("retrying", None),
+            ("retrying", None),
+            ("dead-lettered", "dead"),
+        ]
+        stats = rig.dispatcher.performers[0].stats
+        assert (stats.retried, stats.dead_lettered) == (2, 1)
 
 
 async def test_when_an_observer_raises_then_the_others_are_told_and_the_pump_goes_on() -> None:

@@ -13,6 +13,7 @@ from pump import Backoff, DeferMessage, RejectMessage, hybrid
 from pump.clock import breathe
 from pump.errors import ConnectionFailed
 from pump.events import BestEffortOrderEvent
+from pump.subscription import MakeChannels, QueueSpec
 
 from ..core.rig import Gate, Rig, Work
 
@@ -121,6 +122,25 @@ async def test_when_order_is_guaranteed_then_ungrouped_messages_run_one_at_a_tim
         await rig.clock.advance(60)
 
         assert rig.started == [1, 2, 2, 2, 3, 4]
+        assert rig.most_at_once == 1
+
+
+async def test_when_the_broker_hands_out_more_at_once_then_the_guarantee_still_holds() -> None:
+    """R37: order does not rest on the broker's strictness alone."""
+    gate = Gate()
+    async with Rig(gate, ordering_guarantee=True, make_channels="assume", concurrency=10) as rig:
+        # Settings of its own, so that the queue is no longer a strict one.
+        loose = QueueSpec(name="orders", lease=timedelta(seconds=30))
+        await rig.gateway.admin().ensure(loose, MakeChannels.CREATE)
+        await rig.send(1, 2, 3)
+        await rig.start()
+        assert (await rig.depth()).in_flight == 3
+        assert rig.started == [1]
+
+        gate.open()
+        await rig.clock.settle()
+
+        assert rig.ended == [1, 2, 3]
         assert rig.most_at_once == 1
 
 
