@@ -227,15 +227,23 @@ class App:
 
     @asynccontextmanager
     async def pumping(self) -> AsyncIterator[Dispatcher]:
-        """Pump beside the body of the block, and drain at its end; the app must be open."""
+        """Pump beside the body of the block, and drain at its end; the app must be open.
+
+        When all pumps have stopped for good, the body is cancelled and their failure raised.
+        """
         dispatcher = self.dispatcher()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(dispatcher.run(), name="dispatcher")
-            await dispatcher.channels_made.wait()
-            try:
-                yield dispatcher
-            finally:
-                dispatcher.drain()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(dispatcher.run(), name="dispatcher")
+                await dispatcher.channels_made.wait()
+                try:
+                    yield dispatcher
+                finally:
+                    dispatcher.drain()
+        except BaseExceptionGroup as failures:
+            if len(failures.exceptions) == 1:
+                raise failures.exceptions[0] from None
+            raise
 
     async def serve(self, *, until_empty: bool = False) -> Dispatcher:
         """Pump until SIGTERM or SIGINT, drain, and return the dispatcher with its statistics.

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, unquote
 
-from pump.capabilities import Capabilities, OrderingMode
+import attrs
+
+from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK, Clock
 from pump.errors import ConfigurationError, ConnectionFailed, GatewayError
 from pump.ids import new_id
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort
 from pump.subscription import Subscription
 
+from .._engine.capabilities import ENGINE
 from .._engine.ports import EngineAdmin, EngineConsumer, EngineProducer
 from .client import Client
 from .errors import translate
@@ -23,20 +26,11 @@ from .switch import Switch
 
 DEFAULT_PATH = ".pumphouse/queues"
 
-CAPABILITIES = Capabilities(
+CAPABILITIES = attrs.evolve(
+    ENGINE,
     gateway="local",
-    ordering_modes=frozenset({OrderingMode.FIFO, OrderingMode.LIFO}),
-    has_strict_order=True,
-    has_groups=True,
-    has_deduplication=True,
-    has_native_redrive=True,
-    has_uncounted_abandon=True,
-    has_peek=True,
-    has_purge=True,
     is_durable=True,
     is_shared=True,
-    receive_batch=1000,
-    settle_batch=10_000,
     # An ack waits for a disk write anyway, so a little company costs nothing.
     settle_linger_s=0.002,
     max_pollers=2,

@@ -5,28 +5,19 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-from pump.capabilities import Capabilities, OrderingMode
+import attrs
+
+from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK, Clock
 from pump.errors import ConfigurationError
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort
 from pump.subscription import Subscription
 
+from .._engine.capabilities import ENGINE
 from .._engine.engine import Engine
 from .._engine.ports import EngineAdmin, EngineConsumer, EngineProducer
 
-CAPABILITIES = Capabilities(
-    gateway="memory",
-    ordering_modes=frozenset({OrderingMode.FIFO, OrderingMode.LIFO}),
-    has_strict_order=True,
-    has_groups=True,
-    has_deduplication=True,
-    has_native_redrive=True,
-    has_uncounted_abandon=True,
-    has_peek=True,
-    has_purge=True,
-    receive_batch=1000,
-    settle_batch=10_000,
-)
+CAPABILITIES = attrs.evolve(ENGINE, gateway="memory")
 
 # One broker a name, for as long as a gateway holds it: `memory://name` must find its peers.
 _brokers: WeakValueDictionary[str, Engine] = WeakValueDictionary()
