@@ -49,10 +49,13 @@ async def test_when_the_queue_is_missing_then_that_is_raised_as_it_is() -> None:
 async def test_when_the_pump_stops_for_good_then_the_body_is_cancelled_and_told_why() -> None:
     app = an_app(invalid_queue="invalid", unacceptable_limit=UnacceptableLimit(count=1))
 
-    with pytest.raises(UnacceptableLimitReached):
+    async def wait_for_ever() -> None:
         async with app, app.pumping():
             await app.post(Message(body=b"garbage"), queue="greetings")
             await asyncio.Event().wait()
+
+    with pytest.raises(UnacceptableLimitReached):
+        await wait_for_ever()
 
 
 async def test_when_the_body_fails_then_its_error_gets_out_as_it_is() -> None:
