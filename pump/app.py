@@ -18,8 +18,8 @@ app.run()
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -104,37 +104,36 @@ class App:
         """Where rejected messages wait for queues that cannot be reached."""
         return self._spill
 
-    def on(
+    @contextmanager
+    def replacing(
         self,
-        gateway: str | Gateway,
         *,
-        clock: Clock | None = None,
-        spill: SpillStore | Path | str | None = None,
-    ) -> App:
-        """The same app on another gateway: a copy; this one stays as it is."""
-        copy = App(
-            gateway,
-            middleware=self._middleware,
-            factory=self._factory,
-            observers=self._observers,
-            mapper=self._mapper,
-            spill=self._spill if spill is None else spill,
-            clock=clock or self._clock,
-        )
-        copy._registry = self._registry
-        copy._subscriptions = list(self._subscriptions)
-        copy._routes = dict(self._routes)
-        return copy
+        gateway: str | Gateway,
+        clock: Clock,
+        spill: SpillStore,
+        observers: Iterable[Observer] = (),
+    ) -> Iterator[Self]:
+        """Be this app on other parts until the block ends, and as before afterwards; for tests.
+
+        It is this very app, so handlers that hold it post through the replaced parts too.
+        """
+        self._require_closed()
+        kept = self._gateway, self._clock, self._spill, self._observers
+        self._gateway, self._clock, self._spill = gateway, clock, spill
+        self._observers = Observers((*self._observers, *observers))
+        try:
+            yield self
+        finally:
+            self._gateway, self._clock, self._spill, self._observers = kept
 
     def override(
         self, *, gateway: str | Gateway | None = None, concurrency: Mapping[str, int] | None = None
     ) -> None:
         """Run on another gateway, or with other concurrencies by subscription; before opening.
 
-        Unlike `on` it changes this very app: handlers that hold it post through the one that runs.
+        It changes this very app: handlers that hold it post through the gateway that runs.
         """
-        if self._runtime is not None:
-            raise PumpError("the app is open already; override it before")
+        self._require_closed()
         names = [each.name for each in self._subscriptions]
         for name, count in (concurrency or {}).items():
             if name not in names:
@@ -261,8 +260,7 @@ class App:
         asyncio.run(self.serve(until_empty=until_empty))
 
     async def __aenter__(self) -> Self:
-        if self._runtime is not None:
-            raise PumpError("the app is open already")
+        self._require_closed()
         runtime = Runtime(
             RuntimeParts(
                 gateway=self._built_gateway(),
@@ -304,6 +302,10 @@ class App:
         )
         known: tuple[type, ...] = tuple(types)
         return attrs.evolve(mapper, types=known)
+
+    def _require_closed(self) -> None:
+        if self._runtime is not None:
+            raise PumpError("the app is open already; do this before it opens, or after it closed")
 
     def _open_runtime(self) -> Runtime:
         if self._runtime is None:

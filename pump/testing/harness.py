@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -26,10 +27,10 @@ from .virtual_clock import VirtualClock
 
 
 class Harness:
-    """Runs a copy of an app on a memory gateway: same handlers, middleware and subscriptions.
+    """Runs an app on a memory gateway: same handlers, middleware and subscriptions.
 
     Time stands still until `run_until_idle` or `advance`, so retries that would take minutes
-    take none. Nothing touches the disk, and the app itself is left as it was.
+    take none. Nothing touches the disk, and at its end the app is as it was.
     """
 
     def __init__(
@@ -39,9 +40,9 @@ class Harness:
         self.events: list[Event] = []
         """Everything observers are told, in order."""
         self.spill = MemorySpill()
+        self.app = app
         self._gateway = gateway or gateway_from_url("memory://", self.clock)
-        self.app = app.on(self._gateway, clock=self.clock, spill=self.spill)
-        self.app.observe(self.events.append)
+        self._stack = AsyncExitStack()
         self._dispatcher: Dispatcher | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -88,15 +89,22 @@ class Harness:
         return await self._gateway.admin().peek(queue, max_count=1_000)
 
     async def __aenter__(self) -> Self:
-        await self.app.__aenter__()
-        try:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(
+                self.app.replacing(
+                    gateway=self._gateway,
+                    clock=self.clock,
+                    spill=self.spill,
+                    observers=[self.events.append],
+                )
+            )
+            await stack.enter_async_context(self.app)
             self._dispatcher = self.app.dispatcher()
             self._running = asyncio.create_task(self._dispatcher.run(), name="harness")
+            stack.push_async_callback(self._stop)
             await self.clock.settle()
             self._raise_if_stopped()
-        except BaseException:
-            await self.app.__aexit__(None, None, None)
-            raise
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(
@@ -105,11 +113,13 @@ class Harness:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._stack.aclose()
+
+    async def _stop(self) -> None:
         if self._running is not None and not self._running.done():
             assert self._dispatcher is not None
             self._dispatcher.stop_now()
             await self._running
-        await self.app.__aexit__(kind, error, trace)
 
     async def _is_idle(self) -> bool:
         assert self._dispatcher is not None

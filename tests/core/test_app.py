@@ -19,6 +19,7 @@ from pump.errors import (
     TooManyHandlers,
 )
 from pump.registry import Registry, request_type_of
+from pump.stores.spill import MemorySpill
 from pump.testing.builders import a_message
 from pump.testing.virtual_clock import VirtualClock
 
@@ -217,23 +218,31 @@ async def test_when_the_broker_cannot_be_reached_then_the_app_stays_closed(
         assert app.gateway is gateway
 
 
-def test_when_put_on_another_gateway_then_the_app_itself_stays_as_it_was(
+async def test_when_its_parts_are_replaced_then_it_is_as_before_afterwards(
     app: App, gateway: FaultyGateway, clock: VirtualClock
 ) -> None:
     app.register(Order, on_order)
     app.subscribe(Subscription(queue="orders", request=Order))
-    app.route(Shipped, "facts")
+    other = MemoryGateway(clock)
+    spill = app.spill
 
-    copy = app.on(MemoryGateway(clock))
-    copy.subscribe(Subscription(queue="more", request=Order))
-    copy.route(Order, "elsewhere")
-    copy.observe(print)
+    with app.replacing(gateway=other, clock=clock, spill=MemorySpill(), observers=[print]):
+        async with app:
+            await app.post(Order(1))
+            during = app.gateway, list(app._observers)
+        assert app.spill is not spill
 
-    assert [each.name for each in app.subscriptions] == ["orders"]
-    assert [each.name for each in copy.subscriptions] == ["orders", "more"]
-    assert app._routes[Order] == "orders"
-    assert list(app._observers) == []
-    assert app._gateway is gateway
+    assert during == (other, [print])
+    assert (app._gateway, app.spill, list(app._observers)) == (gateway, spill, [])
+    assert [stats.visible for stats in await other.admin().queues()] == [1]
+
+
+async def test_when_open_then_its_parts_cannot_be_replaced(app: App, clock: VirtualClock) -> None:
+    app.register(Order, on_order)
+
+    async with app:
+        with pytest.raises(PumpError, match="open already"):
+            app.replacing(gateway="memory://", clock=clock, spill=MemorySpill()).__enter__()
 
 
 def test_when_overridden_then_the_app_itself_has_the_other_gateway_and_concurrency(
@@ -266,7 +275,7 @@ def test_when_overridden_with_what_cannot_work_then_that_is_refused(
 
 async def test_when_the_app_is_open_then_it_is_too_late_to_override(app: App) -> None:
     async with app:
-        with pytest.raises(PumpError, match="override it before"):
+        with pytest.raises(PumpError, match="open already"):
             app.override(gateway="memory://")
 
 
