@@ -27,6 +27,10 @@ from .rejection import RejectionRouter
 from .stores.spill import SpillStore
 from .subscription import MakeChannels, QueueSpec, Subscription
 
+_MAX_THREADS = 1_000
+"""Threads are made as blocking handlers need them, so concurrency, scaled or not, is what bounds
+them; this bounds those that timed-out handlers have left behind."""
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class RuntimeParts:
@@ -51,9 +55,7 @@ class Runtime:
     def __init__(self, parts: RuntimeParts) -> None:
         self._parts = parts
         self._stack = AsyncExitStack()
-        # One thread for each handler that may run at once; blocking ones queue up beyond that.
-        thread_count = sum(each.concurrency for each in parts.subscriptions) or 1
-        self._threads = ThreadPoolExecutor(thread_count, thread_name_prefix="pump-handler")
+        self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="pump-handler")
         self.poster = Poster(
             parts.gateway,
             parts.mapper,

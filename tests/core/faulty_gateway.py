@@ -43,7 +43,7 @@ class Record:
 class FaultyGateway:
     """Everything a memory gateway can, until `fail` or `hang` names an operation.
 
-    Operations: open, ensure, receive, settle, extend, producer, send.
+    Operations: open, ensure, queues, receive, settle, extend, send.
     """
 
     def __init__(self, clock: Clock, **capabilities: Any) -> None:
@@ -169,6 +169,7 @@ class _Admin:
         await self.inner.ensure(spec, make)
 
     async def queues(self) -> Sequence[QueueStats]:
+        await self.gateway.pass_through("queues")
         return await self.inner.queues()
 
     async def peek(self, queue: str, *, max_count: int = 10) -> Sequence[Message]:

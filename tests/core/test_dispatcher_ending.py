@@ -6,12 +6,10 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+import structlog.testing
 
 from pump import RejectMessage
-from pump.errors import (
-    ConfigurationError,
-    ConnectionFailed,
-)
+from pump.errors import ConfigurationError, ConnectionFailed
 
 from .notes import Defect, with_notes
 from .rig import Gate, Rig, Work
@@ -97,6 +95,34 @@ async def test_when_many_subscriptions_are_drained_then_all_end_together() -> No
 
         assert [each.state for each in rig.dispatcher.performers] == ["stopped", "stopped"]
         assert not [task for task in asyncio.all_tasks() if "pump" in task.get_name()]
+
+
+async def test_when_the_broker_is_away_then_nobody_takes_its_queues_for_empty() -> None:
+    """Law 7: who waits for empty queues goes on waiting."""
+    async with Rig() as rig:
+        await rig.start()
+        rig.gateway.fail("queues", ConnectionFailed("broker", "away"))
+        waiting = asyncio.create_task(rig.dispatcher.wait_until_empty())
+        await rig.clock.advance(60)
+        assert not waiting.done()
+
+        rig.gateway.heal("queues")
+        await rig.clock.advance(60)
+
+        assert waiting.done()
+        await waiting
+
+
+async def test_when_a_pump_breaks_then_its_line_shows_a_plain_traceback_and_no_locals() -> None:
+    """R57, R61."""
+    async with Rig() as rig:
+        rig.gateway.fail("receive", Defect("bug"), times=1)
+        with structlog.testing.capture_logs() as lines:
+            await rig.start()
+
+        [line] = [line for line in lines if line["event"] == "pump.failed"]
+        assert "Defect: bug" in line["traceback"]
+        assert "exc_info" not in line
 
 
 async def test_when_something_in_hand_then_the_dispatcher_is_not_idle() -> None:
