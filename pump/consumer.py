@@ -69,8 +69,10 @@ class Consumer:
 
     async def aclose(self) -> None:
         """Let go; what was not settled becomes available again when its lease ends."""
-        await self._port.aclose()
-        await self._router.aclose()
+        try:
+            await self._port.aclose()
+        finally:
+            await self._router.aclose()
 
     async def _settle(self, delivery: Delivery, action: Action) -> None:
         for refusal in await self._port.settle([Settlement(delivery, action)]):

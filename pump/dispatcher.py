@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 
 import attrs
@@ -186,8 +186,9 @@ class Dispatcher:
             with self._in_charge(performer, pump):
                 await pump.run()
         finally:
-            await router.aclose()
-            await port.aclose()
+            async with AsyncExitStack() as closing:
+                closing.push_async_callback(port.aclose)
+                closing.push_async_callback(router.aclose)
 
     @contextmanager
     def _in_charge(self, performer: Performer, pump: Pump) -> Iterator[None]:

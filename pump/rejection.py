@@ -20,7 +20,7 @@ import attrs
 from . import headers
 from .backoff import Backoff
 from .clock import Clock
-from .errors import GatewayError, SendFailed, StorageFailed
+from .errors import StorageFailed
 from .message import Delivery, Message
 from .observability import vocabulary
 from .observability.counters import Counters
@@ -110,7 +110,7 @@ class RejectionRouter:
     async def route(self, delivery: Delivery, reason: RejectionReason, detail: str) -> Routed:
         """Send the enriched copy, and say what to do with the original.
 
-        Never raises for a broker's sake: a send that fails, or is not answered, is met by the
+        Never raises for the copy's sake: a send that fails, or is not answered, is met by the
         subscription's `on_routing_failure`.
         """
         destination = destination_of(self._subscription, reason)
@@ -120,7 +120,7 @@ class RejectionRouter:
         try:
             async with self._clock.timeout(self._send_timeout_s):
                 await self._producer(destination).send([copy])
-        except (GatewayError, SendFailed, TimeoutError, OSError) as error:
+        except Exception as error:  # broad: whatever keeps it from its queue, the policy decides
             return await self._meet_failure(delivery, copy, destination, reason, error)
         self._note(vocabulary.MESSAGE_REJECTED, delivery, reason, destination)
         self._counters.add(vocabulary.REJECTED, reason=reason.value, queue=delivery.queue)

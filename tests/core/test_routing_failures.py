@@ -12,6 +12,7 @@ from pump import headers
 from pump.backoff import Backoff
 from pump.errors import (
     AccessDenied,
+    ConfigurationError,
     ConnectionFailed,
     MessageTooLarge,
     QueueNotFound,
@@ -32,6 +33,8 @@ FAILURES = [
     MessageTooLarge("dead", 10, 5),
     SendFailed("dead", (("m-1", Throttled("dead")),)),
     OSError("network unreachable"),
+    ConfigurationError("producer", None, "a queue that cannot be built"),
+    TypeError("a defect of a gateway"),
 ]
 
 
