@@ -127,8 +127,3 @@ def _resolve(future: asyncio.Future[None]) -> None:
 async def breathe() -> None:
     """Let every other ready task have a turn."""
     await asyncio.sleep(0)
-
-
-def blocking_wait(seconds: float) -> None:
-    """Wait in a thread that has no loop."""
-    time.sleep(seconds)

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiosqlite
 import pytest
 
-from pump.clock import blocking_wait, breathe
+from pump.clock import breathe
 from pump.testing import VirtualClock
 
 
@@ -130,7 +130,7 @@ async def test_when_a_task_waits_for_a_thread_then_time_does_not_overtake_it(
     clock: VirtualClock, run: Callable[[Callable[[], None]], Awaitable[None]]
 ) -> None:
     async def work() -> float:
-        await run(lambda: blocking_wait(0.03))
+        await run(lambda: threading.Event().wait(0.03))
         return clock.now_s()
 
     working = asyncio.create_task(work())
