@@ -117,17 +117,17 @@ async def test_when_tasks_hand_on_to_one_another_then_settle_waits_for_the_last(
     await asyncio.gather(*relays)
 
 
-async def in_the_default_executor(work: Callable[[], None]) -> None:
+async def in_the_default_executor(work: Callable[[], object]) -> None:
     await asyncio.get_running_loop().run_in_executor(None, work)
 
 
-async def within_a_shield(work: Callable[[], None]) -> None:
+async def within_a_shield(work: Callable[[], object]) -> None:
     await asyncio.shield(asyncio.wait_for(asyncio.to_thread(work), 10))
 
 
 @pytest.mark.parametrize("run", [asyncio.to_thread, in_the_default_executor, within_a_shield])
 async def test_when_a_task_waits_for_a_thread_then_time_does_not_overtake_it(
-    clock: VirtualClock, run: Callable[[Callable[[], None]], Awaitable[None]]
+    clock: VirtualClock, run: Callable[[Callable[[], object]], Awaitable[None]]
 ) -> None:
     async def work() -> float:
         await run(lambda: threading.Event().wait(0.03))
