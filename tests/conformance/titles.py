@@ -94,3 +94,9 @@ TITLES: dict[str, str] = {
     "T11": "SQS attributes are packed; foreign messages are understood",
     "T12": "wait times finer than whole seconds",
 }
+
+BUILT = frozenset(
+    [f"R{number}" for number in (*range(1, 34), *range(35, 40), 43, 44, 45, 53, 56)]
+    + [f"T{number}" for number in (1, 2, 3, 4, 5, 7, 10)]
+)
+"""What the tests hold whole. A number outside of this that a test names is met in part only."""

@@ -72,7 +72,7 @@ async def work(folder: str) -> None:
 
 
 async def both(folder: str) -> None:
-    """Send and work without end; say what was acknowledged and what was confirmed."""
+    """Send and work without end; say what was accepted, is to be acked, and was confirmed."""
     gateway = await open_orders(folder)
     producer, consumer = gateway.producer("orders"), gateway.consumer(ORDERS)
 
@@ -84,6 +84,8 @@ async def both(folder: str) -> None:
     async def work_on() -> None:
         while True:
             deliveries = await consumer.receive(max_count=4, wait_s=20)
+            for each in deliveries:
+                say("acking", each.message.id)
             refused = await consumer.settle([Settlement(each, ACK) for each in deliveries])
             assert not refused, refused
             for each in deliveries:

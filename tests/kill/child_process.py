@@ -32,8 +32,9 @@ class Line:
 class Child:
     """A running `child_pump`; killed at the end of the block if it still runs."""
 
-    def __init__(self, folder: Path, *, pause_ms: int = 0) -> None:
-        self._command = [sys.executable, "-m", "tests.kill.child_pump", str(folder), str(pause_ms)]
+    def __init__(self, folder: Path, *, pause_ms: int = 0, mode: str = "work") -> None:
+        program = [sys.executable, "-m", "tests.kill.child_pump"]
+        self._command = [*program, str(folder), str(pause_ms), mode]
         self._process: subprocess.Popen[str] | None = None
 
     @property

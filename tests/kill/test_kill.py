@@ -58,19 +58,17 @@ async def test_when_the_pump_is_killed_ten_times_then_nothing_is_lost(tmp_path: 
         runs.append(last)
 
     assert exit_code == 0
-    handled = Counter(line.number for run in runs for line in run if line.word == "end")
-    assert set(handled) == set(range(count)), f"lost, with seed {seed}"
-    assert sum(handled.values()) - count <= kills * IN_HAND, f"seed {seed}"
+    ended = [{line.number for line in run if line.word == "end"} for run in runs]
+    assert set().union(*ended) == set(range(count)), f"lost, with seed {seed}"
     assert await depth(tmp_path) == (0, 0)
-    repeated = {number for number, times in handled.items() if times > 1}
-    for number in repeated:
-        attempts = [
-            line.attempt
-            for run in runs
-            for line in run
-            if (line.word, line.number) == ("end", number)
-        ]
-        assert attempts == sorted(set(attempts)), f"message {number} with seed {seed}"
+    for position, of_this_run in enumerate(ended[:-1]):
+        again = of_this_run & set().union(*ended[position + 1 :])
+        assert len(again) <= IN_HAND, f"run {position} with seed {seed}"
+    attempts: dict[int, list[int]] = {}
+    for line in (line for run in runs for line in run if line.word == "end"):
+        attempts.setdefault(line.number, []).append(line.attempt)
+    # Handled again only because it was delivered again: the broker counted each time.
+    assert all(each == sorted(set(each)) for each in attempts.values()), f"seed {seed}"
 
 
 async def test_when_terminated_under_load_then_started_work_ends_and_the_rest_is_visible(
