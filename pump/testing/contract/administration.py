@@ -117,7 +117,7 @@ class AdministrationContract(ContractTests):
         assert (stats.visible, stats.in_flight, stats.delayed) == (2, 0, 0)
 
     async def test_when_a_message_waits_then_its_age_is_that_of_the_oldest(self, rig: Rig) -> None:
-        """What an operator scales by."""
+        """Port: `QueueStats.oldest_age_s`, which operators scale by."""
         rig.needs_exact_stats()
         queue = await rig.open_queue()
         await queue.send(a_message())
