@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import re
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
