@@ -15,14 +15,16 @@ from typing import Any
 import attrs
 from rich.console import Console
 
-from .catalogue import BY_NAME, CONTENDERS, Contender
+from .catalogue import BY_NAME, CONTENDERS
+from .contender import Contender, Group
 from .rounds import Results, run_rounds
 from .summary import aims, row_of
 from .tables import grids
 
 README = Path(__file__).with_name("README.md")
-_FILE_WIDTH = 110
+_FILE_WIDTH = 140
 ROOT_README = README.parent.parent / "README.md"
+_GROUPS = {group.name.lower().replace("_", "-"): group for group in Group}
 _MARKED = re.compile(r"(<!-- last run -->\n).*?(<!-- end of last run -->)", re.DOTALL)
 
 
@@ -60,19 +62,22 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--messages", type=int, default=50_000, help="slow contenders get a part (%(default)s)"
     )
     parser.add_argument("--only", nargs="+", choices=BY_NAME, metavar="NAME", help=str([*BY_NAME]))
+    parser.add_argument(
+        "--group", nargs="+", choices=_GROUPS, metavar="GROUP", help=str([*_GROUPS])
+    )
     parser.add_argument("--repeat", type=int, default=5, help="rounds (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--write", action="store_true", help="put the tables into README.md")
     options = parser.parse_args(arguments)
     if options.messages < 1 or options.repeat < 1:
         parser.error("--messages and --repeat must be 1 or more")
-    if options.write and options.only:
-        parser.error("--write needs all contenders; leave --only out")
+    if options.write and (options.only or options.group):
+        parser.error("--write needs all contenders; leave --only and --group out")
     return options
 
 
 def _measure(options: argparse.Namespace) -> Results:
-    wanted = [each for each in CONTENDERS if not options.only or each.name in options.only]
+    wanted = [each for each in CONTENDERS if _is_wanted(each, options)]
     console = Console(stderr=True)
     with console.status("starting") as status:
 
@@ -81,6 +86,13 @@ def _measure(options: argparse.Namespace) -> Results:
             status.update(f"round {round_ + 1} of {options.repeat}: {contender.title}, {count:,}")
 
         return run_rounds(wanted, messages=options.messages, repeat=options.repeat, on_start=show)
+
+
+def _is_wanted(contender: Contender, options: argparse.Namespace) -> bool:
+    if not (options.only or options.group):
+        return True
+    groups = [_GROUPS[name] for name in options.group or ()]
+    return contender.name in (options.only or ()) or contender.group in groups
 
 
 def _machine() -> str:

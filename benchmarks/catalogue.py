@@ -2,49 +2,10 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from importlib import import_module
+from .contender import Contender, Group
+from .sqs_catalogue import SQS_CONTENDERS
 
-import attrs
-
-from .reading import Reading
-
-
-class Group(StrEnum):
-    """Contenders that do the same; the first of a group is the bare one."""
-
-    MEMORY = "In memory"
-    DURABLE = "Durable"
-    OVERHEAD = "Ports only"
-    FLATNESS = "Memory flatness"
-
-
-@attrs.frozen(kw_only=True)
-class Contender:
-    """One way to get messages from a sender to a handler."""
-
-    name: str
-    title: str
-    group: Group
-    module: str
-    share: float = 1.0
-    """Part of the messages asked for: slow ones get fewer, so that a round stays short."""
-    needs: str = ""
-    """What to install to measure it; Pumphouse and Python alone when empty."""
-    is_repeated: bool = True
-    """Whether each round measures it again."""
-    note: str = ""
-
-    def messages(self, count: int) -> int:
-        """How many messages it gets when `count` were asked for."""
-        return max(1, round(count * self.share))
-
-    def run(self, count: int) -> Reading:
-        """Measure it here and now. Raises ImportError when `needs` is not installed."""
-        reading = import_module(f".contenders.{self.module}", __package__).run(count)
-        assert isinstance(reading, Reading)
-        return reading
-
+__all__ = ["BY_NAME", "CONTENDERS", "Contender", "Group"]
 
 CONTENDERS = (
     Contender(
@@ -144,7 +105,8 @@ CONTENDERS = (
         group=Group.FLATNESS,
         module="flat_memory",
         share=20.0,
-        is_repeated=False,
+        max_rounds=1,
     ),
+    *SQS_CONTENDERS,
 )
 BY_NAME = {contender.name: contender for contender in CONTENDERS}

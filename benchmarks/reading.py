@@ -27,6 +27,8 @@ class Reading:
     spans: Mapping[str, Span]
     rss_mib: tuple[float, ...] = ()
     """Resident memory over the run, for the contenders that watch it."""
+    calls: Mapping[str, int] = attrs.field(factory=dict)
+    """Calls of a broker's API by operation, for the contenders that make any."""
 
     @property
     def wall_s(self) -> float:
@@ -48,6 +50,11 @@ class Reading:
         """Microseconds of processor time a message."""
         return self.cpu_s / self.messages * 1e6
 
+    @property
+    def calls_per_thousand(self) -> float:
+        """Calls of a broker's API a thousand messages."""
+        return sum(self.calls.values()) / self.messages * 1000
+
     def span_cpu_us(self, span: str) -> float:
         """Microseconds of processor time a message, in one span."""
         return self.spans[span].cpu_s / self.messages * 1e6
@@ -63,6 +70,7 @@ class Reading:
             messages=values["messages"],
             spans={name: Span(**span) for name, span in values["spans"].items()},
             rss_mib=tuple(values["rss_mib"]),
+            calls=values["calls"],
         )
 
 

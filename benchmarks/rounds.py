@@ -15,7 +15,7 @@ from pathlib import Path
 
 import attrs
 
-from .catalogue import Contender
+from .contender import Contender
 from .reading import Reading
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -40,7 +40,8 @@ def run_rounds(
     results = Results()
     for round_ in range(repeat):
         for contender in contenders:
-            if contender.name in results.missing or (round_ and not contender.is_repeated):
+            is_done = contender.max_rounds is not None and round_ >= contender.max_rounds
+            if is_done or contender.name in results.missing:
                 continue
             on_start(round_, contender)
             _measure(contender, contender.messages(messages), results)

@@ -8,6 +8,7 @@ from statistics import median
 import attrs
 
 from .reading import Reading
+from .sqs_catalogue import SQS_FRAMEWORKS
 
 Readings = Mapping[str, Sequence[Reading]]
 
@@ -17,7 +18,15 @@ _RATIOS = (
     ("Pumphouse memory to dramatiq", 3.0, "pump", "dramatiq"),
     ("Pumphouse local to Huey", 10.0, "pump-local", "huey"),
     ("Pumphouse local to raw sqlite3", 0.25, "pump-local", "sqlite"),
+    ("Pumphouse SQS to raw aioboto3", 0.9, "pump-sqs", "sqs-aioboto3"),
+    ("Pumphouse SQS to the fastest framework", 1.7, "pump-sqs", "fastest"),
+    ("The same to raw aioboto3, 10 ms away", 0.9, "pump-sqs-far", "sqs-aioboto3-far"),
+    ("The same to the fastest, 10 ms away", 1.7, "pump-sqs-far", "fastest-far"),
 )
+_FASTEST = {
+    "fastest": SQS_FRAMEWORKS,
+    "fastest-far": tuple(f"{name}-far" for name in SQS_FRAMEWORKS),
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -42,11 +51,12 @@ class Row:
     messages: int
     rate: Figure
     cpu_us: Figure
+    calls_per_thousand: Figure
 
 
 @attrs.frozen(kw_only=True)
 class Aim:
-    """Something issue 2 asks for, and what was measured."""
+    """Something we want to hold, and what was measured."""
 
     title: str
     target: float
@@ -71,6 +81,7 @@ def row_of(name: str, readings: Sequence[Reading]) -> Row:
         messages=readings[0].messages,
         rate=Figure.of([reading.rate for reading in readings]),
         cpu_us=Figure.of([reading.cpu_us for reading in readings]),
+        calls_per_thousand=Figure.of([reading.calls_per_thousand for reading in readings]),
     )
 
 
@@ -103,8 +114,29 @@ def growth_mib(readings: Sequence[Reading]) -> Figure | None:
     return Figure.of(grown) if grown else None
 
 
-def aims(readings: Readings) -> list[Aim]:
+def calls(readings: Readings, *names: str) -> Figure | None:
+    """Calls a thousand messages, of whichever of these makes more in a round."""
+    rounds = _rounds(readings, names)
+    most = [max(each.calls_per_thousand for each in round_) for round_ in rounds]
+    return Figure.of(most) if most else None
+
+
+def with_fastest(readings: Readings) -> Readings:
+    """The readings, and beside them those of the fastest framework of each round."""
+    found = {
+        title: [max(round_, key=lambda each: each.rate) for round_ in _rounds(readings, names)]
+        for title, names in _FASTEST.items()
+    }
+    return {**readings, **found}
+
+
+def _rounds(readings: Readings, names: Sequence[str]) -> list[tuple[Reading, ...]]:
+    return list(zip(*(readings[name] for name in names if name in readings), strict=False))
+
+
+def aims(measured_readings: Readings) -> list[Aim]:
     """Every aim whose contenders were measured."""
+    readings = with_fastest(measured_readings)
     limits = [
         (
             "Pump overhead",
@@ -113,6 +145,18 @@ def aims(readings: Readings) -> list[Aim]:
             compare(readings, "pump", "port", pump_overhead_us),
         ),
         ("Memory growth", 2.0, "MiB", growth_mib(readings.get("flat", ()))),
+        (
+            "SQS calls, either transport",
+            230.0,
+            "calls/1,000 msg",
+            calls(readings, "pump-sqs", "pump-sqs-boto3"),
+        ),
+        (
+            "SQS calls, 10 ms away",
+            230.0,
+            "calls/1,000 msg",
+            calls(readings, "pump-sqs-far", "pump-sqs-boto3-far"),
+        ),
     ]
     return [
         *(

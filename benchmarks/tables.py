@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 from rich.box import SIMPLE_HEAD
 from rich.console import JustifyMethod
 from rich.table import Table
 
-from .catalogue import BY_NAME, CONTENDERS, Contender, Group
+from .catalogue import BY_NAME, CONTENDERS
+from .contender import Contender, Group
 from .rounds import Results
 from .summary import Aim, Figure, aims, cheaper, compare, faster, row_of
 
-_OURS = {Group.MEMORY: "pump", Group.DURABLE: "pump-local"}
+_OURS = {
+    Group.MEMORY: "pump",
+    Group.DURABLE: "pump-local",
+    Group.SQS: "pump-sqs",
+    Group.SQS_FAR: "pump-sqs-far",
+}
 _COMPARED = (Group.MEMORY, Group.DURABLE)
+_COUNTED = (Group.SQS, Group.SQS_FAR)
 
 
 @attrs.frozen
@@ -49,6 +56,7 @@ def grids(results: Results) -> list[Grid]:
     """Every table that has a line."""
     made = [
         *(_group_grid(group, results) for group in _COMPARED),
+        *(_calls_grid(group, results) for group in _COUNTED),
         _overhead_grid(results),
         _flatness_grid(results),
         _aims_grid(aims(results.readings)),
@@ -58,13 +66,32 @@ def grids(results: Results) -> list[Grid]:
 
 def _group_grid(group: Group, results: Results) -> Grid:
     head = (group.value, "messages", "msg/s", "CPU µs/msg", "ours ×", "CPU ×", "")
+    lines = _lines(group, results, _contender_line, len(head))
+    return Grid(f"{group.value}: send, handle, settle", head, lines)
+
+
+def _calls_grid(group: Group, results: Results) -> Grid:
+    head = (
+        *(group.value, "messages", "msg/s", "calls/1,000", "CPU µs/1,000"),
+        *("ours ×", "CPU ×", ""),
+    )
+    lines = _lines(group, results, _calls_line, len(head))
+    return Grid(f"{group.value}: receive, handle, delete", head, lines)
+
+
+def _lines(
+    group: Group,
+    results: Results,
+    line_of: Callable[[Contender, Results], tuple[str, ...]],
+    width: int,
+) -> tuple[tuple[str, ...], ...]:
     lines = []
     for contender in _of_group(group):
         if contender.name in results.missing:
-            lines.append((contender.title, *["–"] * 5, f"needs {contender.needs}"))
+            lines.append((contender.title, *["–"] * (width - 2), f"needs {contender.needs}"))
         elif contender.name in results.readings:
-            lines.append(_contender_line(contender, results))
-    return Grid(f"{group.value}: send, handle, settle", head, tuple(lines))
+            lines.append(line_of(contender, results))
+    return tuple(lines)
 
 
 def _contender_line(contender: Contender, results: Results) -> tuple[str, ...]:
@@ -80,6 +107,13 @@ def _contender_line(contender: Contender, results: Results) -> tuple[str, ...]:
         _times(compare(readings, ours, contender.name, cheaper)),
         contender.note,
     )
+
+
+def _calls_line(contender: Contender, results: Results) -> tuple[str, ...]:
+    title, messages, rate, _, *ratios = _contender_line(contender, results)
+    row = row_of(contender.name, results.readings[contender.name])
+    each = f"{row.calls_per_thousand.median:,.0f}", f"{row.cpu_us.median * 1000:,.0f}"
+    return (title, messages, rate, *each, *ratios)
 
 
 def _overhead_grid(results: Results) -> Grid:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .posting import PostOptions
     from .processor import CommandProcessor
     from .requests import Command, Event
+    from .session import Session
     from .signals import DeferMessage, InvalidMessage, RejectMessage
     from .strategy import dead_letter, hybrid, retry
     from .subscription import MakeChannels, OnRoutingFailure, Subscription, UnacceptableLimit
@@ -45,6 +46,7 @@ __all__ = [
     "PumpError",
     "RejectMessage",
     "RejectionReason",
+    "Session",
     "Status",
     "Subscription",
     "UnacceptableLimit",
@@ -75,6 +77,7 @@ _HOMES = {
     "PumpError": "errors",
     "RejectMessage": "signals",
     "RejectionReason": "outcome",
+    "Session": "session",
     "Status": "events",
     "Subscription": "subscription",
     "UnacceptableLimit": "subscription",

@@ -15,13 +15,15 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, overload
 
 from .app import App
 from .consumer import Consumer
 from .errors import PumpError
 from .message import Delivery
 from .outcome import RejectionReason
+from .rejection import Reason
+from .session import Session
 from .subscription import Subscription
 
 _T = TypeVar("_T")
@@ -64,41 +66,111 @@ class Portal:
         self._loop.run_forever()
 
 
-class BlockingConsumer:
-    """A `Consumer` whose methods wait."""
+class _Receiver(Protocol):
+    """What `Consumer` and `Session` have in common."""
 
-    def __init__(self, consumer: Consumer, portal: Portal) -> None:
-        self._consumer = consumer
+    async def receive(self, max_count: int, *, wait: timedelta | None) -> Sequence[Delivery]: ...
+    async def ack(self, delivery: Delivery) -> None: ...
+    async def defer(self, delivery: Delivery, delay: timedelta) -> None: ...
+    async def abandon(self, delivery: Delivery) -> None: ...
+    async def reject(self, delivery: Delivery, reason: Reason, detail: str) -> None: ...
+
+
+class BlockingReceiver:
+    """Receives and settles; every method waits."""
+
+    def __init__(self, receiver: _Receiver, portal: Portal) -> None:
+        self._receiver = receiver
         self._portal = portal
 
     def receive(self, max_count: int = 1, *, wait: timedelta | None = None) -> Sequence[Delivery]:
-        """As `Consumer.receive`."""
-        return self._portal.call(self._consumer.receive(max_count, wait=wait))
+        """As `Consumer.receive` or `Session.receive`."""
+        return self._portal.call(self._receiver.receive(max_count, wait=wait))
 
     def ack(self, delivery: Delivery) -> None:
-        """As `Consumer.ack`."""
-        self._portal.call(self._consumer.ack(delivery))
+        """As `Consumer.ack` or `Session.ack`."""
+        self._portal.call(self._receiver.ack(delivery))
 
     def defer(self, delivery: Delivery, delay: timedelta = timedelta(0)) -> None:
-        """As `Consumer.defer`."""
-        self._portal.call(self._consumer.defer(delivery, delay))
+        """As `Consumer.defer` or `Session.defer`."""
+        self._portal.call(self._receiver.defer(delivery, delay))
 
     def abandon(self, delivery: Delivery) -> None:
-        """As `Consumer.abandon`."""
-        self._portal.call(self._consumer.abandon(delivery))
+        """As `Consumer.abandon` or `Session.abandon`."""
+        self._portal.call(self._receiver.abandon(delivery))
 
     def reject(
         self,
         delivery: Delivery,
-        reason: RejectionReason = RejectionReason.DELIVERY_ERROR,
+        reason: Reason = RejectionReason.DELIVERY_ERROR,
         detail: str = "",
     ) -> None:
-        """As `Consumer.reject`."""
-        self._portal.call(self._consumer.reject(delivery, reason, detail))
+        """As `Consumer.reject` or `Session.reject`."""
+        self._portal.call(self._receiver.reject(delivery, reason, detail))
+
+
+class BlockingSession(BlockingReceiver):
+    """A `Session` whose methods wait."""
+
+    def __init__(self, session: Session, portal: Portal) -> None:
+        super().__init__(session, portal)
+        self._session = session
+
+    @property
+    def id(self) -> str:
+        """As `Session.id`."""
+        return self._session.id
+
+    def renew(self) -> None:
+        """As `Session.renew`."""
+        self._portal.call(self._session.renew())
+
+    def close(self) -> None:
+        """As `Session.aclose`."""
+        self._portal.call(self._session.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class BlockingConsumer(BlockingReceiver):
+    """A `Consumer` whose methods wait."""
+
+    def __init__(self, consumer: Consumer, portal: Portal) -> None:
+        super().__init__(consumer, portal)
+        self._consumer = consumer
 
     def extend(self, delivery: Delivery, lease: timedelta | None = None) -> None:
         """As `Consumer.extend`."""
         self._portal.call(self._consumer.extend(delivery, lease))
+
+    @overload
+    def accept_session(self, session: str, *, wait: timedelta | None = None) -> BlockingSession: ...
+
+    @overload
+    def accept_session(
+        self, session: None = None, *, wait: timedelta | None = None
+    ) -> BlockingSession | None: ...
+
+    def accept_session(
+        self, session: str | None = None, *, wait: timedelta | None = None
+    ) -> BlockingSession | None:
+        """As `Consumer.accept_session`."""
+        accepted = self._portal.call(self._accepted(session, wait))
+        return None if accepted is None else BlockingSession(accepted, self._portal)
+
+    async def _accepted(self, session: str | None, wait: timedelta | None) -> Session | None:
+        if session is None:
+            return await self._consumer.accept_session(wait=wait)
+        return await self._consumer.accept_session(session, wait=wait)
 
 
 class BlockingApp:

@@ -29,6 +29,9 @@ class Capabilities:
     """Messages with one `group` are delivered in order, groups in parallel."""
     has_deduplication: bool = False
     has_sessions: bool = False
+    """A session (a group, for one consumer at a time) can be accepted."""
+    has_session_choice: bool = False
+    """A session can be asked for by its id; without it, the provider chooses."""
     has_native_redrive: bool = False
     """Honours `max_receive_count` without the pump's help."""
     has_uncounted_abandon: bool = False
@@ -42,7 +45,9 @@ class Capabilities:
     is_shared: bool = False
     """Other processes can reach the same queues."""
     max_delay_s: float | None = None
-    """The longest delay of a send or a deferral, None for no limit."""
+    """The longest delay of a send, None for no limit."""
+    max_defer_s: float | None = None
+    """The longest delay of a deferral, None for no limit; the pump asks for no more."""
     max_lease_s: float | None = None
     """How long one delivery can be kept by extending it, in total; None for no limit."""
     max_body_bytes: int | None = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import overload
 
 from .message import Delivery
 from .outcome import ABANDON, ACK, Action, Defer, RejectionReason, Settlement
 from .ports import ConsumerPort
-from .rejection import RejectionRouter
+from .rejection import Reason, RejectionRouter
+from .session import Session, Sessions
 from .subscription import Subscription
 
 
@@ -19,11 +21,16 @@ class Consumer:
     """
 
     def __init__(
-        self, port: ConsumerPort, subscription: Subscription, router: RejectionRouter
+        self,
+        port: ConsumerPort,
+        subscription: Subscription,
+        router: RejectionRouter,
+        sessions: Sessions,
     ) -> None:
         self._port = port
         self._subscription = subscription
         self._router = router
+        self._sessions = sessions
 
     @property
     def subscription(self) -> Subscription:
@@ -52,7 +59,7 @@ class Consumer:
     async def reject(
         self,
         delivery: Delivery,
-        reason: RejectionReason = RejectionReason.DELIVERY_ERROR,
+        reason: Reason = RejectionReason.DELIVERY_ERROR,
         detail: str = "",
     ) -> None:
         """Route a copy, with its reason, to the dead-letter or invalid queue, then remove the
@@ -67,12 +74,39 @@ class Consumer:
         for refusal in await self._port.extend([delivery], lease_s=lease.total_seconds()):
             raise refusal.error
 
+    @overload
+    async def accept_session(self, session: str, *, wait: timedelta | None = None) -> Session: ...
+
+    @overload
+    async def accept_session(
+        self, session: None = None, *, wait: timedelta | None = None
+    ) -> Session | None: ...
+
+    async def accept_session(
+        self, session: str | None = None, *, wait: timedelta | None = None
+    ) -> Session | None:
+        """Lock the messages of one group for this consumer alone; close the session to let go.
+
+        By its id: raises `SessionLocked` while another consumer holds it, after `wait` (at once
+        by default). Without one: the next free session that has messages, and None when there
+        was none for `wait` (the subscription's by default). `UnsupportedOperation` where the
+        provider has no sessions, or does not let us choose one.
+        """
+        if wait is None:
+            wait = self._subscription.wait if session is None else timedelta(0)
+        return await self._sessions.accept(session, wait.total_seconds())
+
     async def aclose(self) -> None:
-        """Let go; what was not settled becomes available again when its lease ends."""
+        """Let go; what was not settled becomes available again when its lease ends. Sessions
+        that were left open are closed.
+        """
         try:
-            await self._port.aclose()
+            await self._sessions.aclose()
         finally:
-            await self._router.aclose()
+            try:
+                await self._port.aclose()
+            finally:
+                await self._router.aclose()
 
     async def _settle(self, delivery: Delivery, action: Action) -> None:
         for refusal in await self._port.settle([Settlement(delivery, action)]):

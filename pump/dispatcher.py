@@ -11,11 +11,20 @@ from datetime import timedelta
 import attrs
 
 from .backoff import Backoff
-from .errors import ConfigurationError, ConnectionFailed, GatewayError, PumpError, Throttled
+from .errors import (
+    AccessDenied,
+    ConfigurationError,
+    ConnectionFailed,
+    GatewayError,
+    PumpError,
+    QueueNotFound,
+    Throttled,
+)
 from .events import PumpStateEvent
 from .loop import Pump, PumpStats
 from .observability import vocabulary
 from .observability.log import get_logger
+from .recorder import Recorder
 from .runtime import Runtime
 from .subscription import Subscription
 from .sweeper import Sweeper
@@ -100,9 +109,7 @@ class Dispatcher:
         for performer in self.performers:
             await self._make_channels(performer)
         self.channels_made.set()
-        sweeping = asyncio.create_task(
-            Sweeper(self._runtime.spill, self._runtime.gateway, self._clock).run(), name="sweeper"
-        )
+        background = self._start_background()
         try:
             async with asyncio.TaskGroup() as group:
                 self._tasks = [
@@ -110,8 +117,9 @@ class Dispatcher:
                     for each in self.performers
                 ]
         finally:
-            sweeping.cancel()
-            await asyncio.wait([sweeping])
+            for task in background:
+                task.cancel()
+            await asyncio.wait(background)
         failures = [each.failure for each in self.performers if each.failure is not None]
         if len(failures) == 1:
             raise failures[0]
@@ -122,6 +130,7 @@ class Dispatcher:
         """Return once every subscribed queue is empty and nothing is in hand.
 
         Other processes may fill and empty the queues too, so the broker is asked now and then.
+        A broker that is away is waited for; `AccessDenied` is raised.
         """
         queues = {performer.subscription.queue for performer in self.performers}
         attempt = 0
@@ -130,13 +139,29 @@ class Dispatcher:
             await self._clock.sleep(_LOOK.delay_s(attempt, self._clock.chance()))
 
     async def _is_empty(self, queues: set[str]) -> bool:
-        try:
-            stats = await self._runtime.gateway.admin().queues()
-        except GatewayError:
-            return False  # Who cannot be asked may have messages.
-        return not any(
-            each.visible + each.in_flight + each.delayed for each in stats if each.name in queues
-        )
+        admin = self._runtime.gateway.admin()
+        for queue in queues:
+            try:
+                stats = await admin.stats(queue)
+            except QueueNotFound:
+                continue
+            except AccessDenied:
+                raise
+            except GatewayError:
+                return False  # Who cannot be asked may have messages.
+            if stats.visible + stats.in_flight + stats.delayed:
+                return False
+        return True
+
+    def _start_background(self) -> list[asyncio.Task[None]]:
+        runtime = self._runtime
+        sweeper = Sweeper(runtime.spill, runtime.gateway, self._clock)
+        tasks = [asyncio.create_task(sweeper.run(), name="sweeper")]
+        if runtime.handler_times is not None:
+            stats = {each.subscription.name: each.stats for each in self.performers}
+            recorder = Recorder(runtime.handler_times, stats, self._clock)
+            tasks.append(asyncio.create_task(recorder.run(), name="recorder"))
+        return tasks
 
     async def _make_channels(self, performer: Performer) -> None:
         """A queue that is missing or wrong is said at once; a broker that is away is waited for."""

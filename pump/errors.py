@@ -1,7 +1,8 @@
 """Everything Pumphouse raises, in few branches, chosen by what the caller does next.
 
 Fix it: `ConfigurationError`, `QueueNotFound`, `AccessDenied`, `UnsupportedOperation`,
-`HandlerNotFound`, `TooManyHandlers`. Wait: `ConnectionFailed`, `Throttled`. Let go:
+`HandlerNotFound`, `TooManyHandlers`. Wait: `ConnectionFailed`, `Throttled`, `PoolExhausted`,
+`CredentialsExpired`. Let go:
 `InvalidReceipt`, `LeaseLost`, `SessionLockLost`. Reject: `MappingError`.
 """
 
@@ -89,6 +90,34 @@ class AccessDenied(GatewayError):
 
 
 @attrs.frozen
+class CredentialsExpired(GatewayError):
+    """The broker no longer accepts these credentials; newer ones may be on their way."""
+
+    target: str
+    detail: str
+
+    def __str__(self) -> str:
+        return (
+            f"the credentials for {self.target} have expired or are not valid ({self.detail}); "
+            f"renew them, or use a role that renews by itself"
+        )
+
+
+@attrs.frozen
+class PoolExhausted(GatewayError):
+    """Every connection was busy for too long; nothing was sent."""
+
+    target: str
+    limit: int
+
+    def __str__(self) -> str:
+        return (
+            f"all {self.limit} connections were busy for too long to reach {self.target}; raise "
+            f"max_connections, or run fewer subscriptions in one process"
+        )
+
+
+@attrs.frozen
 class InvalidReceipt(GatewayError):
     """The receipt is unknown, already settled, or its lease is over; nothing was changed."""
 
@@ -149,7 +178,8 @@ class MessageTooLarge(GatewayError):
     def __str__(self) -> str:
         return (
             f"a message of {self.size} bytes is over the {self.max_size} that queue "
-            f"{self.queue!r} carries; send a reference to the data instead"
+            f"{self.queue!r} carries; send a reference to the data instead, or set up the "
+            f"gateway's claim check where it has one"
         )
 
 

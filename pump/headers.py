@@ -1,6 +1,7 @@
 """Header names: the only place that spells them.
 
-The rejection names are Brighter's, so that its tools read our dead letters and we read theirs.
+The rejection names are Brighter's: we read its dead letters, and it reads ours where headers
+travel one by one (on SQS they are packed).
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ ATTEMPTS: Final = "attempts"
 
 TRACE_PARENT: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
+
+CLAIM: Final = "claimCheck"
+"""Where the body waits that was too large to travel. Only gateways write and read it."""
 
 REJECTION_NAMES: Final = frozenset(
     {

@@ -56,3 +56,6 @@ class Delivery:
     receipt: str = attrs.field(repr=False)
     attempt: int
     lease_expires_at_s: float
+    is_ordered: bool = True
+    """Whether the queue keeps the order of its group; False where a group means something else,
+    as on SQS standard queues, whose groups are tenants that get their fair share."""

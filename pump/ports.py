@@ -6,12 +6,14 @@ the gateway's edge. No port method may swallow a cancellation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import attrs
 
 from .capabilities import Capabilities
+from .findings import Finding
+from .handler_times import HandlerTimes
 from .message import Delivery, Message
 from .outcome import Refusal, Settlement
 from .subscription import MakeChannels, QueueSpec, Subscription
@@ -80,6 +82,9 @@ class AdminPort(Protocol):
     async def queues(self) -> Sequence[QueueStats]:
         """Every queue there is, by name."""
 
+    async def stats(self, queue: str) -> QueueStats:
+        """What is in one queue, without asking about all of them. `QueueNotFound` names it."""
+
     async def peek(self, queue: str, *, max_count: int = 10) -> Sequence[Message]:
         """Look at the next messages without receiving them: no lease, no attempt."""
 
@@ -109,3 +114,79 @@ class Gateway(Protocol):
 
     def admin(self) -> AdminPort:
         """The caretaker of this gateway's queues. Performs no I/O."""
+
+
+@runtime_checkable
+class Examiner(Protocol):
+    """A gateway may be one too: `pump doctor` then leaves its queues to it, rather than compare
+    their names with all there are.
+    """
+
+    async def examine(
+        self, subscriptions: Sequence[Subscription], observed: Mapping[str, HandlerTimes]
+    ) -> Sequence[Finding]:
+        """What a person should know about these queues; changes nothing.
+
+        `observed` is by subscription, and has those only that have been seen running. Without
+        subscriptions it still proves that the broker answers. Raises `GatewayError` when it does
+        not.
+        """
+
+
+class SessionPort(Protocol):
+    """One session of a queue: the messages of one group, locked for whoever accepted it.
+
+    They come in the order they were sent, and to nobody else while the lock is held. Where the
+    lock is lost, `receive`, `settle` and `renew` raise `SessionLockLost`; `settle` may refuse
+    with it instead. `settle` and `renew` are never called at once.
+    """
+
+    @property
+    def id(self) -> str:
+        """The `group` of its messages; empty for the messages without one."""
+
+    @property
+    def lock_expires_at_s(self) -> float | None:
+        """When the lock runs out unless renewed, on the gateway's clock (`Clock.now_s`); None when
+        it does not run out by itself, or nothing is left to lock.
+        """
+
+    async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
+        """As `ConsumerPort.receive`, of this session. Returns nothing, without waiting, when no
+        more can come before the session is accepted again.
+
+        After a settlement other than an ack, that message comes again before its successors.
+        """
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+        """As `ConsumerPort.settle`. A message that is deferred or abandoned comes together with
+        those that were returned after it, abandoned; successors that are not yet returned stay
+        behind it by the port's own doing.
+        """
+
+    async def renew(self) -> None:
+        """Make the lock, and the lease of everything received and not settled, end a whole
+        `Subscription.lease` from now, or as near to it as the provider allows.
+        """
+
+    async def aclose(self) -> None:
+        """Hand back what was received and not settled, then release the lock. A lock that was
+        lost is let go of in silence.
+        """
+
+
+@runtime_checkable
+class SessionGateway(Protocol):
+    """A gateway may be one too, and says so as `Capabilities.has_sessions`."""
+
+    async def accept_session(
+        self, subscription: Subscription, session: str | None, *, wait_s: float
+    ) -> SessionPort | None:
+        """Lock a session of the subscription's queue for one lease: the one of this id, whether
+        or not it has messages, or for None the next free one that has.
+
+        Returns None when it was held by another, or none was free, for `wait_s`. Raises
+        `UnsupportedOperation`, with the reason and what to do instead, where the queue has no
+        sessions or they cannot be chosen (`Capabilities.has_session_choice`). Cancelling leaves
+        nothing locked.
+        """

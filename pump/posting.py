@@ -104,7 +104,10 @@ class Poster:
         # A program that sends before any of its pumps ran must find its queue as well.
         spec = self._made.get(queue)
         if spec is not None:
-            await self._gateway.admin().ensure(spec, MakeChannels.CREATE)
+            target = self._made.get(spec.dead_letter_queue or "")
+            for needed in (target, spec):
+                if needed is not None:
+                    await self._gateway.admin().ensure(needed, MakeChannels.CREATE)
         return self._producers.setdefault(queue, self._gateway.producer(queue))
 
     def _encode(self, request: object, options: PostOptions) -> Message:

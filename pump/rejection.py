@@ -1,8 +1,9 @@
 """Rejection: where a rejected message goes, what travels with it, and what happens when the
 way there is blocked. One implementation for every gateway.
 
-Routing ladder: DELIVERY_ERROR → dead-letter queue. UNACCEPTABLE → invalid-message queue, else
-dead-letter queue. Neither configured → acknowledged, with a warning and a count.
+Routing ladder: DELIVERY_ERROR, and any reason we do not know, → dead-letter queue.
+UNACCEPTABLE → invalid-message queue, else dead-letter queue. Neither configured → acknowledged,
+with a warning and a count.
 
 The routed copy is sent before the original is removed: dying in between leaves two, never
 none, and the copy's de-duplication id makes them one where the provider de-duplicates.
@@ -32,6 +33,8 @@ from .strategy import DeadLetter
 from .subscription import OnRoutingFailure, Subscription
 
 _log = get_logger("pump.rejection")
+Reason = RejectionReason | str
+"""Why a message is rejected. Its text is what the header says."""
 
 
 @attrs.frozen
@@ -42,20 +45,17 @@ class Routed:
     destination: str | None
 
 
-def destination_of(subscription: Subscription, reason: RejectionReason) -> str | None:
-    """The queue for messages rejected for this reason, None when there is none."""
-    match reason:
-        case RejectionReason.DELIVERY_ERROR:
-            return subscription.dead_letter_queue
-        case RejectionReason.UNACCEPTABLE:
-            return subscription.invalid_queue or subscription.dead_letter_queue
-        case _:
-            assert_never(reason)
+def destination_of(subscription: Subscription, reason: Reason) -> str | None:
+    """The queue for messages rejected for this reason, None when there is none.
+
+    A reason we do not know, of another version or the application's own, is a delivery error.
+    """
+    if reason == RejectionReason.UNACCEPTABLE:
+        return subscription.invalid_queue or subscription.dead_letter_queue
+    return subscription.dead_letter_queue
 
 
-def enrich(
-    delivery: Delivery, reason: RejectionReason, detail: str, *, rejected_at_s: float
-) -> Message:
+def enrich(delivery: Delivery, reason: Reason, detail: str, *, rejected_at_s: float) -> Message:
     """The message that is routed: the original, untouched but for the added headers."""
     message = delivery.message
     timestamp = datetime.fromtimestamp(rejected_at_s, UTC).isoformat()
@@ -65,7 +65,7 @@ def enrich(
         headers={
             **message.headers,
             headers.ORIGINAL_TOPIC: delivery.queue,
-            headers.REJECTION_REASON: reason.value,
+            headers.REJECTION_REASON: str(reason),
             headers.REJECTION_DETAIL: detail,
             headers.REJECTION_TIMESTAMP: timestamp,
             headers.ORIGINAL_TYPE: message.type,
@@ -74,11 +74,11 @@ def enrich(
     )
 
 
-def copy_id(delivery: Delivery, reason: RejectionReason) -> str:
+def copy_id(delivery: Delivery, reason: Reason) -> str:
     """The same for a rejection repeated after a crash, another one after a redrive."""
     message = delivery.message
     before = message.headers.get(headers.REJECTION_TIMESTAMP, "")
-    source = "\0".join((message.id, delivery.queue, reason.value, before))
+    source = "\0".join((message.id, delivery.queue, str(reason), before))
     return hashlib.sha256(source.encode()).hexdigest()
 
 
@@ -107,7 +107,7 @@ class RejectionRouter:
         self._send_timeout_s = send_timeout_s
         self._producers: dict[str, ProducerPort] = {}
 
-    async def route(self, delivery: Delivery, reason: RejectionReason, detail: str) -> Routed:
+    async def route(self, delivery: Delivery, reason: Reason, detail: str) -> Routed:
         """Send the enriched copy, and say what to do with the original.
 
         Never raises for the copy's sake: a send that fails, or is not answered, is met by the
@@ -123,7 +123,7 @@ class RejectionRouter:
         except Exception as error:  # broad: whatever keeps it from its queue, the policy decides
             return await self._meet_failure(delivery, copy, destination, reason, error)
         self._note(vocabulary.MESSAGE_REJECTED, delivery, reason, destination)
-        self._counters.add(vocabulary.REJECTED, reason=reason.value, queue=delivery.queue)
+        self._counters.add(vocabulary.REJECTED, reason=str(reason), queue=delivery.queue)
         return Routed(ACK, destination)
 
     async def aclose(self) -> None:
@@ -137,15 +137,15 @@ class RejectionRouter:
             self._producers[queue] = self._producer_of(queue)
         return self._producers[queue]
 
-    def _discard(self, delivery: Delivery, reason: RejectionReason, detail: str) -> Routed:
+    def _discard(self, delivery: Delivery, reason: Reason, detail: str) -> Routed:
         _log.warning(
             vocabulary.MESSAGE_DISCARDED,
             message_id=delivery.message.id,
             queue=delivery.queue,
-            reason=reason.value,
+            reason=str(reason),
             remedy="give the subscription a dead_letter_queue",
         )
-        self._counters.add(vocabulary.DISCARDED, reason=reason.value, queue=delivery.queue)
+        self._counters.add(vocabulary.DISCARDED, reason=str(reason), queue=delivery.queue)
         return Routed(ACK, None)
 
     async def _meet_failure(
@@ -153,7 +153,7 @@ class RejectionRouter:
         delivery: Delivery,
         copy: Message,
         destination: str,
-        reason: RejectionReason,
+        reason: Reason,
         error: Exception,
     ) -> Routed:
         _log.error(
@@ -161,7 +161,7 @@ class RejectionRouter:
             message_id=copy.id,
             queue=delivery.queue,
             destination=destination,
-            reason=reason.value,
+            reason=str(reason),
             error=repr(error),
             policy=self._subscription.on_routing_failure.value,
         )
@@ -178,7 +178,7 @@ class RejectionRouter:
                 assert_never(policy)
 
     async def _spill_copy(
-        self, delivery: Delivery, copy: Message, destination: str, reason: RejectionReason
+        self, delivery: Delivery, copy: Message, destination: str, reason: Reason
     ) -> Routed:
         spilled = SpilledMessage(
             message=copy, destination=destination, spilled_at_s=self._clock.time_s()
@@ -192,20 +192,18 @@ class RejectionRouter:
         self._counters.add(vocabulary.SPILLED, queue=delivery.queue)
         return Routed(ACK, destination)
 
-    def _keep(self, delivery: Delivery, reason: RejectionReason, destination: str) -> Routed:
+    def _keep(self, delivery: Delivery, reason: Reason, destination: str) -> Routed:
         self._note(vocabulary.MESSAGE_KEPT, delivery, reason, destination)
         strategy = self._subscription.failure
         backoff = Backoff() if isinstance(strategy, DeadLetter) else strategy.backoff
         return Routed(Defer(backoff.delay_s(delivery.attempt, self._clock.chance())), None)
 
-    def _note(
-        self, event: str, delivery: Delivery, reason: RejectionReason, destination: str
-    ) -> None:
+    def _note(self, event: str, delivery: Delivery, reason: Reason, destination: str) -> None:
         _log.info(
             event,
             message_id=delivery.message.id,
             queue=delivery.queue,
-            reason=reason.value,
+            reason=str(reason),
             destination=destination,
             attempt=delivery.attempt,
         )

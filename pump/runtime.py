@@ -24,6 +24,8 @@ from .posting import Poster
 from .processor import CommandProcessor
 from .registry import Registry
 from .rejection import RejectionRouter
+from .session import Sessions
+from .stores.handler_times import HandlerTimesFile
 from .stores.spill import SpillStore
 from .subscription import MakeChannels, QueueSpec, Subscription
 
@@ -88,6 +90,15 @@ class Runtime:
         return self._parts.spill
 
     @property
+    def handler_times(self) -> HandlerTimesFile | None:
+        """Where handler times are recorded; None without a data folder, or where no other process
+        shares the queues and could want to know.
+        """
+        if not self._parts.gateway.capabilities.is_shared:
+            return None
+        return HandlerTimesFile.beside(self._parts.spill)
+
+    @property
     def emit(self) -> Callable[[Event], None] | None:
         """Tells the observers; None when there are none."""
         return self._parts.observers.tell if self._parts.observers else None
@@ -123,8 +134,12 @@ class Runtime:
 
     def consumer(self, subscription: Subscription) -> Consumer:
         """A consumer by hand."""
+        gateway, router = self._parts.gateway, self.router(subscription)
         return Consumer(
-            self._parts.gateway.consumer(subscription), subscription, self.router(subscription)
+            gateway.consumer(subscription),
+            subscription,
+            router,
+            Sessions(gateway, subscription, router, self._parts.clock),
         )
 
     def pump(

@@ -13,7 +13,11 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 async def run_until_signalled(dispatcher: Dispatcher, *, until_empty: bool = False) -> None:
-    """Run the dispatcher; signals that come meanwhile end it as they should."""
+    """Run the dispatcher; signals that come meanwhile end it as they should.
+
+    With `until_empty`, whoever cannot be asked whether the queues are empty ends it too, with
+    the error: a job that waits for ever would not say why.
+    """
     with _ending(dispatcher):
         if not until_empty:
             await dispatcher.run()
@@ -23,12 +27,17 @@ async def run_until_signalled(dispatcher: Dispatcher, *, until_empty: bool = Fal
             await dispatcher.run()
         finally:
             watching.cancel()
+            await asyncio.wait([watching])
+        if not watching.cancelled():
+            watching.result()
 
 
 async def _drain_when_empty(dispatcher: Dispatcher) -> None:
     await dispatcher.channels_made.wait()
-    await dispatcher.wait_until_empty()
-    dispatcher.drain()
+    try:
+        await dispatcher.wait_until_empty()
+    finally:
+        dispatcher.drain()
 
 
 @contextmanager

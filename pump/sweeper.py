@@ -10,7 +10,7 @@ import attrs
 
 from .backoff import Backoff
 from .clock import Clock
-from .errors import GatewayError, SendFailed, StorageFailed
+from .errors import PumpError, SendFailed, StorageFailed
 from .observability import vocabulary
 from .observability.log import get_logger
 from .ports import Gateway
@@ -77,16 +77,21 @@ class Sweeper:
         return Swept(sent, len(spilled) - sent)
 
     async def _send(self, queue: str, batch: Sequence[SpilledMessage]) -> Sequence[SpilledMessage]:
+        try:
+            await self._send_all(queue, batch)
+        except SendFailed as error:
+            failed_ids = {id_ for id_, _ in error.failures}
+            return [each for each in batch if each.message.id not in failed_ids]
+        except (PumpError, TimeoutError, OSError) as error:
+            # One queue that cannot be reached, or not even be named here, is not all of them.
+            _log.warning(vocabulary.ROUTING_FAILED, destination=queue, error=str(error))
+            return ()
+        return batch
+
+    async def _send_all(self, queue: str, batch: Sequence[SpilledMessage]) -> None:
         producer = self._gateway.producer(queue)
         try:
             async with self._clock.timeout(_CLAIM_S / 2):
                 await producer.send([each.message for each in batch])
-        except SendFailed as error:
-            failed_ids = {id_ for id_, _ in error.failures}
-            return [each for each in batch if each.message.id not in failed_ids]
-        except (GatewayError, TimeoutError, OSError) as error:
-            _log.warning(vocabulary.ROUTING_FAILED, destination=queue, error=str(error))
-            return ()
         finally:
             await producer.aclose()
-        return batch

@@ -9,6 +9,8 @@ import pytest
 from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.brokers.plugin"]
+
 # A state machine's first example pays for imports, so time is no measure of a single one;
 # pytest's timeout bounds the whole test.
 _DEFAULT = settings(

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pump import App, Command, Subscription
 from pump.dispatcher import Dispatcher
 from pump.ports import Gateway
+from pump.stores.spill import MemorySpill
 from pump.subscription import MakeChannels
 
 from ..reading import Reading, Stopwatch
@@ -30,7 +31,8 @@ class BenchmarkApp:
     """An app whose handler counts, and nothing else."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self.app = App(gateway)
+        # A benchmark leaves no data folder behind.
+        self.app = App(gateway, spill=MemorySpill())
         self._gateway = gateway
         self._handled = 0
         self._milestone = 0

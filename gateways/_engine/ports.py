@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from pump.errors import InvalidReceipt
+from pump.errors import InvalidReceipt, QueueNotFound
 from pump.message import Delivery, Message
 from pump.outcome import Refusal, Settlement
 from pump.ports import QueueStats
@@ -70,6 +70,12 @@ class EngineAdmin:
 
     async def queues(self) -> Sequence[QueueStats]:
         return await self._engine.queues()
+
+    async def stats(self, queue: str) -> QueueStats:
+        for stats in await self._engine.queues():
+            if stats.name == queue:
+                return stats
+        raise QueueNotFound(queue)
 
     async def peek(self, queue: str, *, max_count: int = 10) -> Sequence[Message]:
         return await self._engine.peek(queue, max_count=max_count)

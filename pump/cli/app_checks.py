@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..app import App
+from ..durations import format_duration
 from ..errors import PumpError
+from ..findings import Finding, Level, error, error_from, ok, warning
 from ..mapping import Mapper
 from ..stores.spill import SqliteSpill
 from ..subscription import OnRoutingFailure, Subscription
-from .durations import format_duration
-from .findings import Finding, Level, error, ok, warning
 from .reports import request_name
 
 
@@ -33,7 +33,7 @@ def _remaining(app: App) -> Iterator[Finding]:
     try:
         app.check()
     except PumpError as fault:
-        yield error("app", *str(fault).split("; ", 1))
+        yield error_from("app", fault)
 
 
 def _subscription_findings(app: App, subscription: Subscription) -> list[Finding]:
@@ -53,7 +53,7 @@ def _handling(app: App, subscription: Subscription, subject: str) -> Iterator[Fi
         app.registry.check(subscription.request)
         Mapper().check(subscription.request)
     except PumpError as fault:
-        yield error(subject, *str(fault).split("; ", 1))
+        yield error_from(subject, fault)
 
 
 def _dead_letters(subscription: Subscription, subject: str) -> Iterator[Finding]:

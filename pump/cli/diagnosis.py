@@ -9,12 +9,13 @@ import attrs
 from rich.text import Text
 
 from ..app import App
+from ..findings import Finding, Level, error
 from .app_checks import app_findings
 from .console import print_json, printable, stdout
 from .exit_codes import ExitCode
 from .failure import Failure
-from .findings import Finding, Level, error
 from .gateway_checks import gateway_findings, spill_findings
+from .lease_checks import observed_times
 from .log_setup import set_up_logging
 from .machine_checks import machine_findings
 from .session import app_for
@@ -50,7 +51,9 @@ def print_findings(findings: Sequence[Finding], *, as_json: bool) -> ExitCode:
 
 
 async def _outside(app: App) -> list[Finding]:
-    return [*await gateway_findings(app), *await spill_findings(app)]
+    observed, record = await observed_times(app)
+    outside = await gateway_findings(app, observed)
+    return [*record, *outside, *await spill_findings(app)]
 
 
 def _print(finding: Finding) -> None:

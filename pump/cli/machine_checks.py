@@ -7,8 +7,8 @@ import sys
 from collections import defaultdict
 from importlib.metadata import PackageNotFoundError, entry_points, metadata, requires, version
 
+from ..findings import Finding, error, ok, warning
 from ..gateway_url import ENTRY_POINT_GROUP
-from .findings import Finding, error, ok, warning
 from .loading import put_working_folder_first, shadowing_warnings
 
 _DISTRIBUTION = "pumphouse"

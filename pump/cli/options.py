@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import click
 
-from .durations import parse_duration
+from ..durations import parse_duration
 
 
 def duration(text: str | timedelta) -> timedelta:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from ..clock import SYSTEM_CLOCK
+from ..durations import format_duration
 from ..headers import ATTEMPTS, REJECTION_DETAIL, REJECTION_REASON
 from ..message import Message
 from .console import print_json, printable, stdout, table
-from .durations import format_duration
 
 
 def print_messages(

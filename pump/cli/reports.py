@@ -14,12 +14,12 @@ from rich.text import Text
 
 from ..app import App
 from ..dispatcher import Performer
+from ..durations import format_duration
 from ..loop import PumpStats
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..subscription import Subscription
 from .console import print_warning, printable, stdout, table
-from .durations import format_duration
 from .session import shown_gateway
 
 _COUNTS = {

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from ..app import App
 from ..clock import SYSTEM_CLOCK
+from ..durations import format_duration
 from ..ports import QueueStats
 from .console import print_json, print_json_line, printable, stdout, table
-from .durations import format_duration
 
 _COLUMNS = ["queue", "waiting", "in flight", "delayed", "oldest"]
 

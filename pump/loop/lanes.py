@@ -2,7 +2,8 @@
 
 | the message           | may start                                                        |
 |-----------------------|------------------------------------------------------------------|
-| has no group          | at once (with `single_lane`: after the one before it)            |
+| has no group, or one  | at once (with `single_lane`: after the one before it)            |
+| that is not ordered   |                                                                  |
 | is its group's first  | at once                                                          |
 | has one before it     | when that one was acked or routed away                           |
 | its predecessor was   | never here: it is handed back, and the broker delivers it after  |
@@ -112,7 +113,7 @@ class Lanes:
         return tuple(behind)
 
     def _key(self, delivery: Delivery) -> str | None:
-        group = delivery.message.group
+        group = delivery.message.group if delivery.is_ordered else None
         if group is None and self._single_lane:
             return _WHOLE_QUEUE
         return group

@@ -58,7 +58,7 @@ class Pump:
         self._clock = parts.clock
         self._dispatch = parts.dispatch
         self._router = parts.router
-        self._max_delay_s = parts.capabilities.max_delay_s
+        self._max_defer_s = parts.capabilities.max_defer_s
         self._reporter = Reporter(parts.subscription, self.stats, parts.emit)
         self._lanes = Lanes(single_lane=parts.subscription.ordering_guarantee)
         self._workers = Workers(self._lanes, self._work, concurrency=parts.subscription.concurrency)
@@ -144,14 +144,26 @@ class Pump:
         await self._flush(self._subscription.drain_timeout.total_seconds())
 
     def _accept(self, deliveries: Sequence[Delivery]) -> None:
-        self.stats.last_receive_at_s = self._clock.now_s()
+        now_s = self._clock.now_s()
+        self.stats.last_receive_at_s = now_s
         if not deliveries:
             return
         self.stats.received += len(deliveries)
+        if any(delivery.lease_expires_at_s <= now_s for delivery in deliveries):
+            deliveries = self._without_expired(deliveries, now_s)
         self._keeper.watch(deliveries)
         for delivery in deliveries:
             self._lanes.add(delivery)
         self._workers.wake()
+
+    def _without_expired(self, deliveries: Sequence[Delivery], now_s: float) -> list[Delivery]:
+        """What was too long on its way is somebody else's by now: it is not started (law 3)."""
+        held = [each for each in deliveries if each.lease_expires_at_s > now_s]
+        for delivery in deliveries:
+            if delivery not in held:
+                self._receiver.give_back(1)
+                self._reporter.lost(delivery)
+        return held
 
     async def _work(self, delivery: Delivery) -> None:
         if not self._lanes.ready_count:
@@ -184,8 +196,8 @@ class Pump:
                 if reason is RejectionReason.UNACCEPTABLE:
                     self._count_unacceptable()
                 return Ending(delivery, routed.action, outcome, run_s, routed.destination, error)
-            case Defer(delay_s=delay_s) if self._max_delay_s is not None:
-                outcome = Defer(min(delay_s, self._max_delay_s))
+            case Defer(delay_s=delay_s) if self._max_defer_s is not None:
+                outcome = Defer(min(delay_s, self._max_defer_s))
         return Ending(delivery, outcome, outcome, run_s, None, error)
 
     def _count_unacceptable(self) -> None:

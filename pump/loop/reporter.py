@@ -72,6 +72,7 @@ class Reporter:
         """The broker confirmed these."""
         tells = self._emit is not None or wants_delivery_lines()
         stats = self._stats
+        stats.run_times.observe(endings)
         for ending in endings:
             match ending.outcome:
                 case Ack():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from .run_times import RunTimes
+
 
 @attrs.define
 class PumpStats:
@@ -20,3 +22,5 @@ class PumpStats:
     restarts: int = 0
     last_receive_at_s: float | None = None
     """On the pump's clock: when a receive last succeeded, with messages or without."""
+    run_times: RunTimes = attrs.field(factory=RunTimes)
+    """How long handlers took."""

@@ -12,6 +12,7 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..cloudevents import from_event, is_event, to_binary, to_structured
 from ..content_type import OCTETS, TEXT
 from ..errors import ConfigurationError, MappingError
+from ..headers import CLAIM
 from ..ids import new_id
 from ..message import JSON, Message
 from ..signals import Signal
@@ -120,7 +121,19 @@ class Mapper:
         return write(message, source=self.source)
 
     def normalise(self, message: Message) -> Message:
-        """Return what a CloudEvent carries as a message of ours; any other message as it is."""
+        """Return what a CloudEvent carries as a message of ours; any other message as it is.
+
+        Raises `MappingError` for a message whose body was left elsewhere and did not come along:
+        `bytes` would take the empty one for it.
+        """
+        headers = message.headers
+        if not headers and message.content_type == JSON:
+            return message
+        if not message.body and CLAIM in headers:
+            raise MappingError(
+                message.type,
+                "its body is not here: what its claim names is gone, or no claim check is set up",
+            )
         return from_event(message) if is_event(message) else message
 
     def resolve(self, message: Message, subscription: Subscription) -> builtins.type:
@@ -130,8 +143,9 @@ class Mapper:
         one of `types` or `names`, or the subscription's request. Without a type header, and for
         a subscription to a built-in type (`dict`, `bytes`), it is the subscription's request.
         """
-        if message.headers or message.content_type != JSON:
-            message = self.normalise(message)
+        return self._resolve(self.normalise(message), subscription)
+
+    def _resolve(self, message: Message, subscription: Subscription) -> builtins.type:
         if subscription.resolver is not None:
             found = _ask(subscription.resolver, message)
             if found is not None:
@@ -143,8 +157,9 @@ class Mapper:
 
         `bytes` gives the body as it stands, whatever its content type.
         """
-        if message.headers or message.content_type != JSON:
-            message = self.normalise(message)
+        return self._decode(self.normalise(message), request_type)
+
+    def _decode(self, message: Message, request_type: Any) -> Any:
         if request_type is bytes:
             return message.body
         codec = self._codecs.find(message.content_type, message.type)
@@ -158,7 +173,7 @@ class Mapper:
     def read(self, message: Message, subscription: Subscription) -> Any:
         """Return the request a message carries: `normalise`, `resolve` and `decode` in one."""
         message = self.normalise(message)
-        return self.decode(message, self.resolve(message, subscription))
+        return self._decode(message, self._resolve(message, subscription))
 
     def check(self, request_type: Any) -> None:
         """Raise ConfigurationError unless messages can be read as this type.

@@ -22,6 +22,9 @@ SPILL_FLUSHED: Final = "spill.flushed"
 
 LEASE_LOST: Final = "lease.lost"
 LEASE_EXTENSION_FAILED: Final = "lease.extension_failed"
+SESSION_LOST: Final = "session.lost"
+SESSION_RENEWAL_FAILED: Final = "session.renewal_failed"
+SESSION_RELEASE_FAILED: Final = "session.release_failed"
 SETTLE_FAILED: Final = "settle.failed"
 RECEIVE_FAILED: Final = "receive.failed"
 GATEWAY_RECOVERED: Final = "gateway.recovered"
@@ -43,6 +46,13 @@ FLUSH_EXPIRED: Final = "flush.expired"
 ORDER_BEST_EFFORT: Final = "order.best_effort"
 DEAD_LETTER_MISSING: Final = "dead_letter.missing"
 OBSERVER_FAILED: Final = "observer.failed"
+HANDLER_TIMES_UNRECORDED: Final = "handler_times.unrecorded"
+
+# What gateways say.
+QUEUE_DIFFERS: Final = "queue.differs"
+BODY_NOT_FETCHED: Final = "body.not_fetched"
+BODY_ORPHANED: Final = "body.orphaned"
+SEND_REPEATED: Final = "send.repeated"
 
 # Counters.
 REJECTED: Final = "pump_messages_rejected"

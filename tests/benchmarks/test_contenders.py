@@ -1,4 +1,7 @@
-"""Contenders that need nothing but Pumphouse and Python; the others run with `make bench`."""
+"""Contenders that need nothing but Pumphouse, Python and the SDKs of SQS.
+
+The others run with `make bench`.
+"""
 
 import json
 import subprocess
@@ -14,15 +17,38 @@ from benchmarks.reading import Reading
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = [contender for contender in CONTENDERS if not contender.needs]
+ON_SQS = [BY_NAME[name] for name in ("sqs-boto3", "pump-sqs", "pump-sqs-boto3-far")]
 
 
 @pytest.mark.parametrize("contender", OWN, ids=lambda contender: contender.name)
 def test_when_a_contender_is_measured_then_it_prints_one_well_formed_line(
     contender: Contender, tmp_path: Path
 ) -> None:
+    reading = measured(contender, tmp_path)
+
+    assert reading.messages == 150
+    assert all(span.wall_s > 0 and span.cpu_s > 0 for span in reading.spans.values())
+
+
+@pytest.mark.parametrize("contender", ON_SQS, ids=lambda contender: contender.name)
+def test_when_a_contender_is_measured_on_sqs_then_its_calls_are_counted(
+    contender: Contender, tmp_path: Path
+) -> None:
+    pytest.importorskip("boto3")
+    pytest.importorskip("aioboto3")
+
+    reading = measured(contender, tmp_path)
+
+    # The polls that waited for the messages were made before the counting.
+    assert reading.messages == 150
+    assert reading.calls["deletemessagebatch"] >= 15
+    assert set(reading.calls) == {"receivemessage", "deletemessagebatch"}
+
+
+def measured(contender: Contender, folder: Path) -> Reading:
     child = subprocess.run(
         [sys.executable, "-m", "benchmarks.child", contender.name, "150"],
-        cwd=tmp_path,
+        cwd=folder,
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -31,10 +57,8 @@ def test_when_a_contender_is_measured_then_it_prints_one_well_formed_line(
     assert child.returncode == 0, child.stderr
     [line] = child.stdout.splitlines()
     result = json.loads(line)
-    reading = Reading.from_json(result["reading"])
     assert result["contender"] == contender.name
-    assert reading.messages == 150
-    assert all(span.wall_s > 0 and span.cpu_s > 0 for span in reading.spans.values())
+    return Reading.from_json(result["reading"])
 
 
 def test_what_is_measured_here_covers_pumphouse_and_the_bare_ones() -> None:

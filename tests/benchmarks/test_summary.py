@@ -9,8 +9,14 @@ from benchmarks.summary import aims, cheaper, compare, faster, growth_mib, row_o
 from benchmarks.tables import grids
 
 
-def reading(*, wall_s: float = 1.0, cpu_s: float = 1.0, messages: int = 1000) -> Reading:
-    return Reading(messages=messages, spans={"pump": Span(wall_s=wall_s, cpu_s=cpu_s)})
+def reading(
+    *, wall_s: float = 1.0, cpu_s: float = 1.0, messages: int = 1000, calls: int = 0
+) -> Reading:
+    return Reading(
+        messages=messages,
+        spans={"pump": Span(wall_s=wall_s, cpu_s=cpu_s)},
+        calls={"receivemessage": calls} if calls else {},
+    )
 
 
 def test_when_there_are_several_rounds_then_a_row_shows_the_median_and_the_spread() -> None:
@@ -69,6 +75,41 @@ def test_an_aim_that_is_missed_says_so() -> None:
     assert not aim.is_met
 
 
+def test_the_fastest_framework_is_chosen_anew_in_each_round() -> None:
+    readings = {
+        "pump-sqs": [reading(wall_s=1.0), reading(wall_s=1.0)],
+        "sqs-workers": [reading(wall_s=2.0), reading(wall_s=4.0)],
+        "sqs-taskiq": [reading(wall_s=3.0), reading(wall_s=3.0)],
+    }
+
+    [aim, _] = aims(readings)
+
+    assert (aim.measured.low, aim.measured.high) == pytest.approx((2.0, 3.0))
+
+
+def test_when_either_transport_makes_too_many_calls_then_the_aim_is_missed() -> None:
+    readings = {
+        "pump-sqs": [reading(calls=200)],
+        "pump-sqs-boto3": [reading(calls=260)],
+    }
+
+    [aim] = aims(readings)
+
+    assert aim.measured.median == pytest.approx(260)
+    assert not aim.is_met
+
+
+def test_a_table_of_sqs_shows_calls_and_processor_time_by_a_thousand_messages() -> None:
+    measured = reading(messages=2000, wall_s=0.5, cpu_s=0.4, calls=402)
+
+    [grid, _] = grids(Results(readings={"pump-sqs": [measured]}))
+
+    assert (
+        "| Pumphouse SQS, aioboto3 | 2,000 | 4,000 | 201 | 200,000 | 1.00 | 1.00 |  |"
+        in grid.to_markdown()
+    )
+
+
 def test_growth_is_counted_from_the_first_sample() -> None:
     flat = Reading(messages=10, spans={}, rss_mib=(40.0, 41.5, 41.0))
 
@@ -79,7 +120,12 @@ def test_growth_is_counted_from_the_first_sample() -> None:
 
 
 def test_a_reading_survives_the_pipe() -> None:
-    sent = Reading(messages=3, spans={"a": Span(wall_s=1.0, cpu_s=0.5)}, rss_mib=(1.0, 2.0))
+    sent = Reading(
+        messages=3,
+        spans={"a": Span(wall_s=1.0, cpu_s=0.5)},
+        rss_mib=(1.0, 2.0),
+        calls={"receivemessage": 2},
+    )
 
     assert Reading.from_json(sent.to_json()) == sent
 

@@ -12,8 +12,10 @@ import pytest
 from gateways.memory import MemoryGateway
 from pump import App, Command, RejectionReason, Subscription
 from pump.blocking import BlockingApp, BlockingConsumer
-from pump.errors import InvalidReceipt, PumpError
+from pump.clock import SYSTEM_CLOCK
+from pump.errors import InvalidReceipt, PumpError, SessionLocked
 from pump.stores.spill import MemorySpill
+from tests.core.fake_sessions import SessionedGateway
 
 
 class Greet(Command):
@@ -96,6 +98,30 @@ def test_when_rejected_then_it_is_routed_as_on_the_async_path(
         [copy] = routed.receive()
     assert (copy.message.id, copy.message.headers["rejectionReason"]) == (id_, reason.value)
     assert consumer.receive(wait=NOW) == []
+
+
+def test_when_a_session_is_accepted_then_it_is_worked_on_as_on_the_async_path() -> None:
+    """R40."""
+    gateway = SessionedGateway(SYSTEM_CLOCK)
+    gateway.put("ada", "a1", "a2", "a3")
+    app = App(gateway, spill=MemorySpill())
+
+    with BlockingApp(app) as blocking, blocking.consumer(SUBSCRIPTION) as consumer:
+        with consumer.accept_session("ada") as session:
+            first, second, _ = session.receive(3)
+            session.renew()
+            session.ack(first)
+            session.defer(second)
+            with pytest.raises(SessionLocked):
+                consumer.accept_session("ada")
+            none = consumer.accept_session(wait=NOW)
+        again = consumer.accept_session(wait=NOW)
+        assert again is not None
+        left = [delivery.message.id for delivery in again.receive(10)]
+
+    assert none is None
+    assert (session.id, again.id) == ("ada", "ada")
+    assert left == ["a2", "a3"]
 
 
 def test_when_many_threads_post_then_every_message_arrives(

@@ -9,6 +9,8 @@ import pytest
 
 from pump import Message
 from pump.cli import machine_checks
+from pump.handler_times import HandlerTimes
+from pump.stores.handler_times import HandlerTimesFile
 from pump.stores.spill import SpilledMessage, SqliteSpill
 
 from .conftest import Pump, Write
@@ -28,6 +30,27 @@ APP = """
 """
 HANDLER = "app.register(Greet, lambda request: None)"
 DEAD = "dead_letter_queue='greetings-dead'"
+
+
+EXAMINED = APP.format(
+    gateway="placeholder", handler=HANDLER, settings=f"{DEAD}, make_channels='validate'"
+).replace(
+    "app = App('placeholder')",
+    """
+    from gateways.memory import MemoryGateway
+    from pump.errors import ConnectionFailed
+    from pump.findings import error, ok
+
+    class Examined(MemoryGateway):
+        def admin(self):
+            raise AssertionError("the names of all queues are not asked for")
+
+        async def examine(self, subscriptions, observed):
+            {body}
+
+    app = App(Examined())
+""",
+)
 
 
 def an_app(settings: str = DEAD, handler: str = HANDLER, gateway: str = "local://") -> str:
@@ -185,3 +208,95 @@ def test_json_counts_what_was_found(pump: Pump, write: Write) -> None:
 
     assert (report["errors"], report["warnings"]) == (0, 1)
     assert set(report["findings"][0]) == {"level", "subject", "detail", "remedy"}
+
+
+# -- gateways that examine their queues themselves ----------------------------------------------
+
+
+def test_when_the_gateway_examines_its_queues_then_its_findings_are_told(
+    pump: Pump, write: Write
+) -> None:
+    body = "return [error(f'queue {each.queue}', 'is odd', 'even it') for each in subscriptions]"
+    write("shop.py", EXAMINED.format(body=body))
+
+    result = pump("doctor", "shop:app")
+
+    assert result.exit_code == 1
+    assert "error   queue greetings: is odd\n        → even it" in result.stdout
+    assert "ok      gateway: memory:// answered, and was examined in" in result.stdout
+
+
+def test_when_the_gateway_examines_then_it_is_told_what_was_observed(
+    pump: Pump, write: Write
+) -> None:
+    body = "return [ok('seen', f'{name} {times.count}') for name, times in observed.items()]"
+    write("shop.py", EXAMINED.format(body=body))
+    on_record(greetings=7, others=8)
+
+    assert "ok      seen: greetings 7\n" in pump("doctor", "shop:app").stdout
+
+
+def test_when_an_examination_fails_then_the_broker_cannot_be_reached(
+    pump: Pump, write: Write
+) -> None:
+    body = "raise ConnectionFailed('sqs', 'no route')"
+    write("shop.py", EXAMINED.format(body=body))
+
+    [finding] = findings(pump, "shop:app")["error"]
+
+    assert finding["subject"] == "gateway"
+    assert finding["detail"] == "cannot reach sqs: no route"
+
+
+# -- handler times ------------------------------------------------------------------------------
+
+
+def on_record(max_s: float = 1.0, **counts: int) -> None:
+    """Have a pump leave its record in the working folder."""
+    times = {
+        name: HandlerTimes(
+            count=count, mean_s=max_s, p50_s=max_s, p99_s=max_s, max_s=max_s, observed_at_s=0.0
+        )
+        for name, count in counts.items()
+    }
+    asyncio.run(HandlerTimesFile(".pumphouse/handler-times.json").write(times))
+
+
+def test_when_no_pump_has_run_then_the_doctor_says_how_to_have_leases_compared(
+    pump: Pump, write: Write
+) -> None:
+    write("shop.py", an_app())
+
+    [finding] = [each for each in findings(pump, "shop:app")["ok"] if "times" in each["subject"]]
+
+    assert finding["detail"] == "none on record in .pumphouse/handler-times.json yet"
+    assert finding["remedy"].startswith("run the app for a while")
+
+
+def test_when_a_pump_has_run_then_its_leases_are_compared_with_its_handlers_times(
+    pump: Pump, write: Write
+) -> None:
+    write("shop.py", an_app(f"{DEAD}, renew=False, lease=timedelta(seconds=40), prefetch=0"))
+    on_record(max_s=50.0, greetings=7)
+
+    result = findings(pump, "shop:app")
+
+    [warning] = result["warning"]
+    assert warning["subject"] == "subscription greetings"
+    assert "handlers take 50.0s (p99; 50.0s at most)" in warning["detail"]
+    assert any("of 1 subscription(s)" in each["detail"] for each in result["ok"])
+
+
+def test_when_an_app_has_run_then_the_doctor_knows_how_long_its_handlers_took(
+    pump: Pump, greetings: Path
+) -> None:
+    assert pump("send", "greetings", '{"name": "Ada"}', "--app", "greeting:app").exit_code == 0
+    assert pump("run", "greeting:app", "--until-empty").exit_code == 0
+
+    [finding] = [
+        each
+        for each in findings(pump, "greeting:app")["ok"]
+        if each["detail"].startswith("handlers took")
+    ]
+
+    assert finding["detail"].endswith("of 1; the lease is 30.0s, renewed"), finding

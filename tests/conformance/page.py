@@ -15,6 +15,7 @@ import attrs
 
 from gateways.local import LocalGateway
 from gateways.memory import MemoryGateway
+from gateways.sqs import SqsGateway
 from pump.capabilities import Capabilities
 
 from .titles import BUILT, TITLES
@@ -22,7 +23,11 @@ from .titles import BUILT, TITLES
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "conformance.md"
 CONTRACT = Path("pump/testing/contract")
-GATEWAYS = (MemoryGateway().capabilities, LocalGateway("unused").capabilities)
+GATEWAYS = (
+    MemoryGateway().capabilities,
+    LocalGateway("unused").capabilities,
+    SqsGateway().capabilities,
+)
 _NUMBER = re.compile(r"\b([RT])(\d+)(?:\s?[–-]\s?[RT]?(\d+))?\b")
 _SHOWN = 4
 
@@ -69,7 +74,9 @@ def render() -> str:
         "",
         *_matrix(),
         "",
-        "Sessions (R40–R42) are not built yet, on any gateway.",
+        "Sessions are built on SQS only so far, with the limits of its message groups (R42): the",
+        "provider chooses the session, so no second accept by name can fail (R40), and R41 is held",
+        "there and in the core. The other gateways raise `UnsupportedOperation`.",
         "",
         "## Requirements",
         "",
@@ -103,6 +110,8 @@ def _matrix() -> Iterator[str]:
 
 def _cell(capabilities: Capabilities, name: str) -> str:
     value = getattr(capabilities, name)
+    if name == "has_sessions" and value and not capabilities.has_session_choice:
+        return "emulated"
     if isinstance(value, bool):
         return "native" if value else "no"
     if isinstance(value, frozenset):

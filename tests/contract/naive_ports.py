@@ -114,6 +114,10 @@ class NaiveAdmin:
         self.gateway.sweep()
         return [self.gateway.stats(self.gateway.stock[name]) for name in sorted(self.gateway.stock)]
 
+    async def stats(self, queue: str) -> QueueStats:
+        self.gateway.sweep()
+        return self.gateway.stats(self.gateway.find(queue))
+
     async def peek(self, queue: str, *, max_count: int = 10) -> Sequence[Message]:
         return list(itertools.islice(self.gateway.show(self.gateway.find(queue)), max_count))
 

@@ -144,14 +144,14 @@ def looks_queues_up_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def understands_only_its_own(patch: pytest.MonkeyPatch) -> None:
-    honest = Mapper.resolve
+    honest = Mapper.read
 
-    def resolve(self: Mapper, message: Any, subscription: Any) -> Any:
+    def read(self: Mapper, message: Any, subscription: Any) -> Any:
         if not message.type:
             raise MappingError("", "a stranger")
         return honest(self, message, subscription)
 
-    patch.setattr(Mapper, "resolve", resolve)
+    patch.setattr(Mapper, "read", read)
 
 
 def says_nothing_of_order(patch: pytest.MonkeyPatch) -> None:

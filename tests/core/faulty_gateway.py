@@ -172,6 +172,10 @@ class _Admin:
         await self.gateway.pass_through("queues")
         return await self.inner.queues()
 
+    async def stats(self, queue: str) -> QueueStats:
+        await self.gateway.pass_through("queues")
+        return await self.inner.stats(queue)
+
     async def peek(self, queue: str, *, max_count: int = 10) -> Sequence[Message]:
         return await self.inner.peek(queue, max_count=max_count)
 

@@ -19,7 +19,10 @@ from pump.capabilities import Capabilities, OrderingMode
 from pump.content_type import ContentType, parse_content_type
 from pump.errors import Throttled
 from pump.events import BestEffortOrderEvent, LeaseLostEvent, OutcomeEvent, PumpStateEvent, Status
+from pump.findings import Finding, Level
+from pump.handler_times import HandlerTimes
 from pump.loop.ending import Ending
+from pump.loop.run_times import RunTimes
 from pump.loop.stats import PumpStats
 from pump.message import Delivery, Message
 from pump.outcome import ACK, Abandon, Ack, Defer, Refusal, Reject, RejectionReason, Settlement
@@ -156,6 +159,11 @@ VALUES: dict[type, Any] = {
     PumpStateEvent: PumpStateEvent(subscription="s", state="running"),
     QueueStats: QueueStats(name="q", visible=1, in_flight=2),
     PumpStats: PumpStats(received=3),
+    RunTimes: RunTimes(sum_s=1.5),
+    HandlerTimes: HandlerTimes(
+        count=3, mean_s=0.5, p50_s=0.4, p99_s=0.9, max_s=0.9, lost_count=1, observed_at_s=1.5
+    ),
+    Finding: Finding(Level.WARNING, "gateway", "what", "do this"),
     Routed: Routed(ACK, "dead"),
     SpilledMessage: SpilledMessage(message=_DELIVERY.message, destination="dead", spilled_at_s=1.5),
     Swept: Swept(1, 2),

@@ -12,6 +12,7 @@ import pytest
 from gateways.memory import MemoryGateway
 from pump import App, Subscription
 from pump.errors import (
+    AccessDenied,
     ConfigurationError,
     ConnectionFailed,
     HandlerNotFound,
@@ -318,3 +319,19 @@ async def test_when_serving_until_empty_then_it_ends_by_itself_once_everything_i
 
     dispatcher = await serving
     assert dispatcher.performers[0].stats.processed == 1
+
+
+async def test_when_nobody_may_say_whether_it_is_empty_then_serving_until_empty_ends_with_that(
+    app: App, gateway: FaultyGateway, clock: VirtualClock
+) -> None:
+    """A job that waits for ever would not say why."""
+    app.register(Order, OrderHandler)
+    app.subscribe(Subscription(queue="orders", request=Order))
+    gateway.fail("queues", AccessDenied("orders", "sqs:GetQueueAttributes"))
+
+    serving = asyncio.create_task(app.serve(until_empty=True))
+    await clock.advance(60)
+
+    assert serving.done()
+    with pytest.raises(AccessDenied):
+        await serving

@@ -211,3 +211,17 @@ def test_when_requests_are_posted_then_their_ids_are_unique_and_in_order(
         assert len(set(ids)) == len(numbers)
 
     asyncio.run(scenario())
+
+
+async def test_when_a_queue_redrives_then_sending_first_makes_its_dead_letter_queue_too(
+    app: App, gateway: FaultyGateway
+) -> None:
+    """R22: a broker may refuse a queue that would move messages to one that does not exist."""
+    app.subscribe(
+        Subscription(queue="orders", request=Order, dead_letter_queue="dead", max_receive_count=2)
+    )
+
+    async with app:
+        await app.post(Order(n=1))
+
+    assert gateway.record.calls["ensure"] == 2

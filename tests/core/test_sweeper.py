@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pump.errors import ConnectionFailed, SendFailed, StorageFailed, Throttled
+from pump.errors import (
+    ConfigurationError,
+    ConnectionFailed,
+    SendFailed,
+    StorageFailed,
+    Throttled,
+)
+from pump.ports import ProducerPort
 from pump.stores.spill import MemorySpill, SpilledMessage, SqliteSpill
 from pump.subscription import MakeChannels, QueueSpec
 from pump.sweeper import Sweeper, Swept
@@ -221,3 +228,25 @@ async def test_when_the_network_fails_with_an_os_error_then_the_sweeper_goes_on(
     assert not running.done()
     running.cancel()
     await asyncio.wait([running])
+
+
+async def test_when_a_queue_cannot_even_be_named_here_then_the_others_are_served(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T1: the spill may have been written by an app on another gateway."""
+    honest = bench.gateway.producer
+
+    def producer(queue: str) -> ProducerPort:
+        if queue == "no.such.name":
+            raise ConfigurationError("queue", queue, "this gateway has no such names")
+        return honest(queue)
+
+    monkeypatch.setattr(bench.gateway, "producer", producer)
+    await bench.spill.put(spilled("1", "no.such.name"))
+    await bench.spill.put(spilled("2"))
+
+    swept = await bench.sweeper.sweep()
+
+    assert swept == Swept(sent=1, failed=1)
+    assert await bench.ids() == ["m-2"]
+    assert await bench.waiting() == ["1"]

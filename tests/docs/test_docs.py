@@ -12,7 +12,7 @@ import pytest
 
 from pump.subscription import Subscription
 
-from .fields import PAGE, rendered
+from .fields import SUBSCRIPTION, TABLES, Table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -22,6 +22,9 @@ PAGES = sorted(
 )
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+_ANCHOR = re.compile(r"\]\((?!https?:)([^)#]*)#([^)]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -49,11 +52,32 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert missing == []
 
 
-def test_the_table_of_fields_is_up_to_date() -> None:
-    assert PAGE.read_text() == rendered(), "run: python -m tests.docs.fields"
+def anchors_of(page: Path) -> set[str]:
+    """What a page's headings are called in links."""
+    headings = _HEADING.findall(_FENCED.sub("", page.read_text()))
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_link_to_a_heading_finds_it(page: Path) -> None:
+    links = _ANCHOR.findall(_FENCED.sub("", page.read_text()))
+
+    missing = [
+        f"{target}#{anchor}"
+        for target, anchor in links
+        if anchor not in anchors_of(page.parent / target if target else page)
+    ]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.declared)
+def test_a_table_that_repeats_code_is_up_to_date(table: Table) -> None:
+    assert table.page.read_text() == table.rendered(), "run: python -m tests.docs.fields"
 
 
 def test_every_field_of_a_subscription_is_documented() -> None:
-    documented = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE))
+    page = SUBSCRIPTION.page.read_text()
+    documented = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
 
     assert {field.name for field in attrs.fields(Subscription)} <= documented

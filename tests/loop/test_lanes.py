@@ -199,3 +199,17 @@ def test_when_one_behind_is_dropped_then_only_those_after_it_go_back_and_in_orde
     assert lanes.waiting_count == 1
     lanes.finish(head, is_gone=True)
     assert lanes.take() is before
+
+
+def test_when_the_queue_keeps_no_order_then_a_groups_messages_start_at_once() -> None:
+    """R38: on a fair queue a group is a tenant, not a line."""
+    lanes = Lanes()
+    tenants = [
+        attrs.evolve(a_delivery(a_message(group="north")), is_ordered=False) for _ in range(3)
+    ]
+
+    for delivery in tenants:
+        lanes.add(delivery)
+
+    assert [lanes.take() for _ in tenants] == tenants
+    assert lanes.finish(tenants[0], is_gone=False) == ()

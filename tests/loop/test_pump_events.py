@@ -153,7 +153,7 @@ async def test_when_the_provider_cannot_delay_that_long_then_it_delays_as_long_a
         raise DeferMessage(timedelta(hours=3))
 
     clock = VirtualClock()
-    async with Rig(defer, clock=clock, gateway=FaultyGateway(clock, max_delay_s=900)) as rig:
+    async with Rig(defer, clock=clock, gateway=FaultyGateway(clock, max_defer_s=900)) as rig:
         await rig.start()
         await rig.send(1)
         await rig.clock.settle()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -19,7 +20,9 @@ from pump import (
 )
 from pump.clock import breathe
 from pump.events import Status
+from pump.message import Delivery
 from pump.outcome import ACK, Defer
+from pump.ports import ConsumerPort
 from pump.subscription import Subscription
 from pump.testing.builders import a_message
 from pump.testing.virtual_clock import VirtualClock
@@ -366,3 +369,30 @@ async def test_when_a_middleware_swallows_a_signal_then_the_message_is_still_def
         await rig.clock.settle()
 
         assert [action for _, action in rig.record.actions()] == [Defer(60)]
+
+
+async def test_when_a_delivery_was_too_long_on_its_way_then_it_is_not_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Law 3: its lease is over, and somebody else may have it."""
+    async with Rig(lease=timedelta(seconds=30)) as rig:
+        port = type(rig.gateway.consumer(rig.subscription))
+        receive = port.receive
+        answers: list[Sequence[Delivery]] = []
+
+        async def late(self: ConsumerPort, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
+            deliveries = await receive(self, max_count=max_count, wait_s=wait_s)
+            if deliveries and not answers:
+                answers.append(deliveries)
+                await rig.clock.sleep(31)
+            return deliveries
+
+        monkeypatch.setattr(port, "receive", late)
+        await rig.start()
+        [id_] = await rig.send(1)
+        await rig.clock.advance(120)
+
+        assert [event.message_id for event in rig.lost] == [id_]
+        assert rig.attempts == {1: 2}
+        assert rig.started == [1]
+        assert rig.record.actions() == [(id_, ACK)]

@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from pump.errors import ConfigurationError, MappingError
+from pump.headers import CLAIM
 from pump.mapping import Mapper, type_name_of
 from pump.message import Message
 from pump.signals import DeferMessage
@@ -158,3 +159,14 @@ def test_when_a_class_is_nested_then_its_name_says_in_what() -> None:
 
     assert type_name_of(Outer.Inner) == "Outer.Inner"
     assert type_name_of(Local) == "Local"
+
+
+@pytest.mark.parametrize("kind", [bytes, str, dict, PlaceOrder])
+def test_when_a_body_was_left_elsewhere_then_its_message_is_not_taken_for_an_empty_one(
+    kind: type,
+) -> None:
+    """R35, T11: rejected with its claim, never handled as nothing."""
+    claimed = Message(body=b"", content_type="text/plain", headers={CLAIM: "{}"})
+
+    with pytest.raises(MappingError, match="its body is not here"):
+        Mapper().read(claimed, Subscription(queue="q", request=kind))

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.brokers.aws_account import AwsAccount
+
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted(path.stem for path in (ROOT / "samples").glob("[!_]*.py"))
 MAX_LINES = 60
@@ -27,11 +29,11 @@ def expected_lines(sample: str) -> list[str]:
     return [line.strip() for line in lines if not line.strip().startswith("(")]
 
 
-def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(*command: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *command],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -73,6 +75,54 @@ def test_greetings_greets_whoever_another_process_names(tmp_path: Path) -> None:
         app.wait()
         if app.stdout is not None:
             app.stdout.close()
+
+
+def take_orders(cwd: Path, gateway: str = "", **variables: str) -> list[str]:
+    """Place orders as the shop, take them as the service, and return what the service prints."""
+    shop = ("-m", "samples.orders_on_sqs", *filter(None, [gateway]))
+    service = ("-m", "pump", "run", "samples.orders_on_sqs:app", "--until-empty")
+    placed = run(*shop, cwd=cwd, **variables)
+    assert placed.returncode == 0, placed.stderr
+    taken = run(*service, cwd=cwd, PUMP_GATEWAY=gateway, **variables)
+    assert taken.returncode == 0, taken.stderr
+    return taken.stdout.splitlines()
+
+
+@pytest.mark.timeout(150)
+def test_orders_on_sqs_runs_without_an_account(tmp_path: Path) -> None:
+    """R55: the gateway is chosen by configuration, and the embedded one is the default."""
+    printed = take_orders(tmp_path)
+
+    assert sorted(printed) == sorted(expected_lines("orders_on_sqs"))
+    assert printed.index("ada: order 1 placed") < printed.index("ada: order 2 placed")
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("transport", ["boto3", "aioboto3"])
+def test_orders_on_sqs_runs_on_sqs(transport: str, aws: AwsAccount, tmp_path: Path) -> None:
+    """R34, R55: the same program on FIFO queues, by nothing but another URL."""
+    endpoint = f"endpoint={aws.endpoint_url}&transport={transport}"
+
+    printed = take_orders(tmp_path, f"sqs://{aws.region}?{endpoint}", **keys_of(aws))
+
+    assert sorted(printed) == sorted(expected_lines("orders_on_sqs"))
+    assert printed.index("ada: order 1 placed") < printed.index("ada: order 2 placed")
+    assert depth(aws, "orders.fifo") == 0
+    assert depth(aws, "orders-invalid.fifo") == 1
+
+
+def keys_of(aws: AwsAccount) -> dict[str, str]:
+    return {
+        "AWS_ACCESS_KEY_ID": aws.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": aws.secret_access_key,
+    }
+
+
+def depth(aws: AwsAccount, queue: str) -> int:
+    sqs = aws.client("sqs")
+    name = "ApproximateNumberOfMessages"
+    url = sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+    return int(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
 
 
 @pytest.mark.timeout(90)

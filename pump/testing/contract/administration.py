@@ -100,6 +100,21 @@ class AdministrationContract(ContractTests):
         assert (full.visible, full.in_flight, full.delayed) == (2, 1, 1)
         assert listed[orders.name].visible == 0
 
+    async def test_when_one_queue_is_asked_about_then_it_and_no_other_is_told_of(
+        self, rig: Rig
+    ) -> None:
+        """R2."""
+        await rig.open_queue("invoices")
+        orders = await rig.open_queue("orders")
+        missing = rig.name("missing")
+
+        stats = await rig.admin.stats(orders.name)
+        with pytest.raises(QueueNotFound) as caught:
+            await rig.admin.stats(missing)
+
+        assert (stats.name, stats.visible) == (orders.name, 0)
+        assert caught.value.queue == missing
+
     async def test_when_messages_come_and_go_then_the_counts_follow(self, rig: Rig) -> None:
         """R5, R8."""
         rig.needs_exact_stats()
@@ -182,8 +197,9 @@ class AdministrationContract(ContractTests):
 
         if rig.has_exact_stats:
             assert count == 4
-        [refusal] = await queue.settle(ack(held))
-        assert refusal.is_final
+            # Exact also means that a receipt of a purged message is known to be void.
+            [refusal] = await queue.settle(ack(held))
+            assert refusal.is_final
         await rig.advance(rig.lease_s)
         assert await queue.find_nothing()
         assert len(await other.take_and_ack(2)) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 
@@ -23,13 +24,13 @@ class ConcurrencyContract(ContractTests):
         self, rig: Rig, count: int
     ) -> None:
         """R12, R13."""
-        queue = await rig.open_queue()
+        queue = await open_patient(rig)
         await queue.send(a_message())
 
         asking = [start_receive(rig, queue, wait_s=rig.tick_s) for _ in range(count)]
         await rig.advance(rig.tick_s)
 
-        [winner] = [each for answer in await answers(asking) for each in answer]
+        [winner] = [each for answer in await answers(rig, asking) for each in answer]
         assert not await queue.settle(ack(winner))
 
     @pytest.mark.parametrize("count", [2, 100, 300])
@@ -48,7 +49,7 @@ class ConcurrencyContract(ContractTests):
         await rig.advance(3 * rig.tick_s)
 
         assert [each.attempt for each in winners] == [1]
-        everything = [each for answer in await answers(waiting) for each in answer]
+        everything = [each for answer in await answers(rig, waiting) for each in answer]
         assert sorted(each.attempt for each in everything) == [1, 2]
         assert len({each.receipt for each in everything}) == 2
 
@@ -56,7 +57,7 @@ class ConcurrencyContract(ContractTests):
         self, rig: Rig
     ) -> None:
         """R12, R14, R53."""
-        queue = await rig.open_queue()
+        queue = await open_patient(rig)
         sent = [a_message() for _ in range(200)]
         asking = [start_receive(rig, queue, wait_s=rig.tick_s, max_count=3) for _ in range(100)]
         await rig.settle()
@@ -66,7 +67,7 @@ class ConcurrencyContract(ContractTests):
         )
         await rig.advance(rig.tick_s)
 
-        received = [each for answer in await answers(asking) for each in answer]
+        received = [each for answer in await answers(rig, asking) for each in answer]
         received += await queue.take(200)
         assert sorted(each.message.id for each in received) == sorted(each.id for each in sent)
         assert len({each.receipt for each in received}) == 200
@@ -97,10 +98,18 @@ class ConcurrencyContract(ContractTests):
         assert soak.shared == []
 
 
+async def open_patient(rig: Rig) -> Channel:
+    """A queue whose leases outlast every wait of these tests, also where brokers are slow."""
+    return await rig.open_queue(lease=timedelta(seconds=20 * rig.lease_s))
+
+
 async def answers(
-    asking: Sequence[asyncio.Task[Sequence[Delivery]]],
+    rig: Rig, asking: Sequence[asyncio.Task[Sequence[Delivery]]]
 ) -> Sequence[Sequence[Delivery]]:
     """What each got; by now they must all have an answer, if only that there is nothing."""
+    if rig.slack_s:
+        # How long hundreds of requests take is the machine's business.
+        await asyncio.wait(asking, timeout=60)
     assert all(task.done() for task in asking)
     return await asyncio.gather(*asking)
 

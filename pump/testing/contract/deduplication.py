@@ -48,6 +48,7 @@ class DeduplicationContract(ContractTests):
     async def test_when_the_window_has_passed_then_delivered_again(self, rig: Rig) -> None:
         """R39."""
         rig.needs("has_deduplication")
+        rig.needs_time(rig.deduplication_window_s)
         queue = await rig.open_ordered_queue()
         await queue.send(a_message("first", deduplication_id="order-1"))
         await rig.advance(rig.deduplication_window_s)

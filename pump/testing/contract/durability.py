@@ -147,6 +147,7 @@ class DurabilityContract(ContractTests):
         for _ in range(2):
             [received] = await queue.receive()
             await queue.settle(defer(received))
+        await rig.let_redrive(queue)
         assert len(await queue.dead_letters.take_and_ack(2)) == 1
 
     async def test_when_purged_and_reopened_then_the_queue_is_empty(self, rig: Rig) -> None:

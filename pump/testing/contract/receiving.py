@@ -180,7 +180,8 @@ class ReceivingContract(ContractTests):
         await queue.send(a_message())
         await rig.settle()
         [received] = await queue.receive()
-        assert received.attempt == 1
+        if rig.capabilities.has_uncounted_abandon:
+            assert received.attempt == 1
 
     @pytest.mark.parametrize("turns", range(6))
     async def test_when_a_receive_is_cancelled_as_a_message_arrives_then_nothing_is_hidden(

@@ -29,6 +29,7 @@ class RedriveContract(ContractTests):
             [received] = await queue.receive()
             assert received.attempt == attempt
             await queue.settle(defer(received))
+        await rig.let_redrive(queue)
 
         assert [each.id for each in await queue.dead_letters.take_and_ack(2)] == [sent.id]
         assert await queue.find_nothing()
@@ -46,6 +47,7 @@ class RedriveContract(ContractTests):
         [last] = await queue.receive()
 
         await rig.advance(rig.lease_s)
+        await rig.let_redrive(queue)
 
         assert last.attempt == 2
         assert [each.id for each in await queue.dead_letters.take_and_ack(2)] == [sent.id]
@@ -62,6 +64,8 @@ class RedriveContract(ContractTests):
 
         waiting = queue.dead_letters.start_receive(wait_s=6 * rig.tick_s)
         await rig.advance(rig.lease_s)
+        await rig.let_redrive(queue)
+        await rig.clock.advance(rig.slack_s)
 
         assert waiting.done()
         assert len(await waiting) == 1
@@ -106,9 +110,12 @@ class RedriveContract(ContractTests):
         [received] = await queue.receive()
 
         await queue.settle(defer(received))
+        await rig.let_redrive(queue)
 
         [dead] = await queue.dead_letters.receive()
-        assert dead.attempt == 1
+        if not rig.redrives_on_receive:
+            # A provider that moves the message itself may keep its count.
+            assert dead.attempt == 1
         assert essence(dead.message) == essence(sent)
         assert sent.headers.items() <= dead.message.headers.items()
 

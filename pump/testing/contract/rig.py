@@ -75,10 +75,21 @@ class Rig:
     """Queue options for every queue the suite makes."""
     ordered_options: Mapping[str, Any] = attrs.field(factory=dict)
     """More options for queues that use groups, de-duplication or strict order."""
+    ordered_suffix: str = ""
+    """How the names of such queues must end, where the provider tells them by their name."""
+    suffix: str = ""
+    """How the names of all queues end, to run the suite on one kind of queue."""
     deduplication_window_s: float = 300.0
     """How long a queue made with `ordered_options` remembers a de-duplication id."""
     has_exact_stats: bool = True
     """False where the provider only estimates its queue depths."""
+    redrives_on_receive: bool = False
+    """True where the provider moves a message only when the next receive meets it."""
+    has_groups_of_one: bool = False
+    """True to send each of the suite's jobs in a group of its own, where a queue makes one line
+    of those without."""
+    wait_s: float | None = None
+    """How long the receives of the suite's own pumps wait; None for a subscription's default."""
     open_again: Callable[[], Awaitable[Gateway]] | None = None
     """For durable gateways: another gateway, opened, on the same storage."""
 
@@ -111,6 +122,11 @@ class Rig:
         if not self.has_exact_stats:
             pytest.skip("queue depths are estimates")
 
+    def needs_time(self, seconds: float) -> None:
+        """Skip this test where that much time takes too long to pass."""
+        if seconds > 60 * self.tick_s:
+            pytest.skip(f"would have to wait for {seconds:g} s")
+
     async def advance(self, seconds: float) -> None:
         """Let time pass, and a little more where the broker may be late."""
         await self.clock.advance(seconds + self.slack_s)
@@ -118,6 +134,11 @@ class Rig:
     async def settle(self) -> None:
         """Let everything that can happen now happen."""
         await self.clock.settle()
+
+    async def let_redrive(self, queue: Channel) -> None:
+        """Have the source asked once more, where only that moves a message away."""
+        if self.redrives_on_receive:
+            assert await queue.receive() == []
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run something beside the test; what is still running at the end is cancelled."""
@@ -127,13 +148,16 @@ class Rig:
 
     def name(self, base: str) -> str:
         """A queue name that no other test uses."""
-        return f"{base}-{self._run}"
+        return f"{base}-{self._run}{self.suffix}"
 
     def subscription(self, base: str = "orders", **fields: Any) -> Subscription:
         """A subscription to a queue of this test's own."""
         fields.setdefault("lease", timedelta(seconds=self.lease_s))
+        if self.wait_s is not None:
+            fields.setdefault("wait", timedelta(seconds=self.wait_s))
         fields["options"] = {**self.options, **fields.pop("options", {})}
-        return a_subscription(self.name(base), **fields)
+        queue = fields.pop("queue", None) or self.name(base)
+        return a_subscription(queue, **fields)
 
     async def open_queue(self, base: str = "orders", **fields: Any) -> Channel:
         """Create the queues of a subscription made from `fields`, and open the main one."""
@@ -144,7 +168,10 @@ class Rig:
 
     async def open_ordered_queue(self, base: str = "orders", **fields: Any) -> Channel:
         """Like `open_queue`, for groups, de-duplication and strict order."""
-        return await self.open_queue(base, options=self.ordered_options, **fields)
+        if "dead_letter_queue" in fields:
+            fields["dead_letter_queue"] += self.ordered_suffix
+        queue = self.name(base) + self.ordered_suffix
+        return await self.open_queue(base, queue=queue, options=self.ordered_options, **fields)
 
     def channel(self, subscription: Subscription) -> Channel:
         """Both ends of a queue that exists."""

@@ -65,6 +65,12 @@ class ListsQueuesInAnyOrder(Saboteur):
             return [*reversed(await super().queues())]
 
 
+class TellsOfAnyQueue(Saboteur):
+    class Admin(NaiveAdmin):
+        async def stats(self, queue: str) -> QueueStats:
+            return next(iter(await self.queues()), QueueStats(name=queue, visible=0, in_flight=0))
+
+
 class CountsWhatIsInFlightAsVisible(Saboteur):
     def stats(self, queue: Queue) -> QueueStats:
         stats = super().stats(queue)

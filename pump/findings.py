@@ -1,10 +1,12 @@
-"""Findings: what the doctor says, one at a time."""
+"""Findings: what the doctor says, one at a time; gateways say them too (`ports.Examiner`)."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 import attrs
+
+from .errors import ConfigurationError, PumpError
 
 
 class Level(StrEnum):
@@ -40,3 +42,10 @@ def warning(subject: str, detail: str, remedy: str) -> Finding:
 def error(subject: str, detail: str, remedy: str = "") -> Finding:
     """It does not work."""
     return Finding(Level.ERROR, subject, detail, remedy)
+
+
+def error_from(subject: str, fault: PumpError) -> Finding:
+    """What an error of ours says, its remedy apart from what happened."""
+    if isinstance(fault, ConfigurationError):
+        return error(subject, f"{fault.field}={fault.value!r} cannot work", fault.remedy)
+    return error(subject, *str(fault).split("; ", 1))

@@ -1,0 +1,1 @@
+"""What the AWS gateways share: settings, transports, errors. No gateway lives here."""

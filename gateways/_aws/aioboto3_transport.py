@@ -1,0 +1,124 @@
+"""aioboto3: calls on the event loop, and everything that reads files off it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from io import BytesIO
+from typing import Any
+
+from .clients import Client
+from .connections import Held
+from .sdk_session import config_options, make_client, make_session, watch_replies
+from .settings import AwsSettings
+from .transport import Reply, Request
+from .versions import missing
+
+_LARGE_BODY = 1 << 20
+"""What aiohttp still takes as one piece."""
+
+
+class Aioboto3:
+    """An `Sdk` whose calls are tasks; a cancelled call is aborted and its connection closed.
+
+    Service models, configuration and credentials come through a boto3 session, in threads:
+    aioboto3 would read the same files on the event loop.
+    """
+
+    def __init__(self, settings: AwsSettings) -> None:
+        self._settings = settings
+        self._source: Any = None
+        self._session: Any = None
+        self._clients = AsyncExitStack()
+
+    async def open(self) -> None:
+        self._source, self._session = await asyncio.to_thread(_make_sessions, self._settings)
+
+    async def connect(self, service: str) -> Client:
+        config = await asyncio.to_thread(_rehearse, self._source, service, self._settings)
+        endpoint_url = self._settings.endpoint_url
+        making = self._session.client(service, endpoint_url=endpoint_url, config=config)
+        client = await self._clients.enter_async_context(making)
+        watch_replies(client)
+        client.meta.events.register("before-send", _send_in_pieces)
+        return client
+
+    async def perform(self, client: Client, operation: str, request: Request, held: Held) -> Reply:
+        reply: Reply = await getattr(client, operation)(**request)
+        stream = reply.get("Body")
+        if stream is not None:
+            try:
+                reply["Body"] = await stream.read()
+            finally:
+                stream.close()
+        return reply
+
+    async def aclose(self) -> None:
+        await self._clients.aclose()
+
+
+class _Credentials:
+    """A boto3 session's credentials for aioboto3; renewed in a thread when their time comes."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self.method = source.method
+
+    async def get_frozen_credentials(self) -> Any:
+        is_due = getattr(self._source, "refresh_needed", None)
+        if is_due is not None and is_due():
+            return await asyncio.to_thread(self._source.get_frozen_credentials)
+        return self._source.get_frozen_credentials()
+
+    async def get_account_id(self) -> Any:
+        return getattr(await self.get_frozen_credentials(), "account_id", None)
+
+    def get_deferred_property(self, name: str) -> Callable[[], Awaitable[Any]]:
+        getter: Callable[[], Awaitable[Any]] = getattr(self, f"get_{name}")
+        return getter
+
+
+class _CredentialProvider:
+    """Stands where aiobotocore keeps its own chain of providers."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    async def load_credentials(self) -> _Credentials:
+        # The session found them before, in a thread, and remembers.
+        return _Credentials(self._session.get_credentials())
+
+
+def _make_sessions(settings: AwsSettings) -> tuple[Any, Any]:
+    source = make_session(settings)
+    try:
+        import aioboto3
+        from aiobotocore.session import AioSession
+    except ImportError as error:
+        raise missing("aioboto3") from error
+    core = AioSession(profile=settings.profile)
+    core.register_component("data_loader", source._session.get_component("data_loader"))
+    core.register_component("credential_provider", _CredentialProvider(source))
+    session = aioboto3.Session(botocore_session=core, region_name=settings.region)
+    # Reads the configuration files, once.
+    _ = core.full_config
+    return source, session
+
+
+def _send_in_pieces(request: Any, **_: object) -> None:
+    """Have a large body sent in pieces: as one it would hold up the loop, and aiohttp warns."""
+    body = request.body
+    if isinstance(body, bytes | bytearray) and len(body) > _LARGE_BODY:
+        request.body = BytesIO(body)
+
+
+def _rehearse(source: Any, service: str, settings: AwsSettings) -> Any:
+    """Make a client that is not used, because the two sessions share what that loads.
+
+    Returns the configuration of the one that will be used.
+    """
+    from aiobotocore.config import AioConfig
+
+    make_client(source, service, settings).close()
+    return AioConfig(**config_options(settings))

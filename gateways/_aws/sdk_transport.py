@@ -1,0 +1,130 @@
+"""The transport over an SDK: what boto3 and aioboto3 have in common, which is nearly all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from pump.clock import Clock
+from pump.errors import ConnectionFailed, CredentialsExpired, PumpError
+
+from .clients import Client, Clients
+from .connections import Connections, Held, closed
+from .errors import fault_of
+from .settings import AwsSettings
+from .transport import Polling, Reply, Request
+
+CLOSE_GRACE_S = 1.0
+"""How long closing waits for calls that are not long polls, and then for them to unwind."""
+
+
+class Sdk(Protocol):
+    """One SDK; the only thing in which two transports differ. Raises the SDK's own errors."""
+
+    async def open(self) -> None:
+        """Import the SDK and make its session, off the event loop."""
+
+    async def connect(self, service: str) -> Client:
+        """Make the client of a service, without network except to find credentials."""
+
+    async def perform(self, client: Client, operation: str, request: Request, held: Held) -> Reply:
+        """Perform one operation on the connection that is held for it."""
+
+    async def aclose(self) -> None:
+        """Close the clients; calls that still run may fail."""
+
+
+class SdkTransport:
+    """A `Transport` over boto3 or aioboto3."""
+
+    def __init__(self, sdk: Sdk, settings: AwsSettings, clock: Clock) -> None:
+        self._sdk = sdk
+        self._clock = clock
+        self._connections = Connections(
+            settings.max_connections,
+            long_poll_limit=settings.long_poll_limit,
+            patience_s=settings.pool_timeout_s,
+            clock=clock,
+        )
+        self._clients = Clients(self._connect)
+        self._opening = asyncio.Lock()
+        self._is_open = False
+        self._closing: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        async with self._opening:
+            self._check_open("aws")
+            if self._is_open:
+                return
+            with _translated("aws", "open", "aws"):
+                await self._sdk.open()
+            self._is_open = True
+
+    async def call(
+        self,
+        service: str,
+        operation: str,
+        request: Request,
+        *,
+        target: str = "",
+        polling: Polling | None = None,
+    ) -> Reply:
+        name = target or service
+        client = await self._client(service, name)
+        async with self._connections.hold(name, is_long_poll=polling is not None) as held:
+            if polling is None:
+                with _translated(service, operation, name):
+                    return await self._sdk.perform(client, operation, request, held)
+            polling.started_at_s = self._clock.now_s()
+            try:
+                async with self._clock.timeout(polling.patience_s):
+                    with _translated(service, operation, name):
+                        return await self._sdk.perform(client, operation, request, held)
+            except TimeoutError:
+                detail = f"no answer to {operation} within {polling.patience_s:g} s"
+                raise ConnectionFailed(name, detail) from None
+
+    async def aclose(self) -> None:
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name="pumphouse-aws-close")
+        await asyncio.wait([self._closing])
+        self._closing.result()
+
+    async def _client(self, service: str, target: str) -> Client:
+        self._check_open(target)
+        try:
+            with _translated(service, "connect", target):
+                return await self._clients.of(service)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            # Without a request to cancel, what was cancelled is the making of the client.
+            if task is not None and not task.cancelling():
+                raise closed(target) from None
+            raise
+
+    def _check_open(self, target: str) -> None:
+        if self._closing is not None:
+            raise closed(target)
+
+    async def _connect(self, service: str) -> Client:
+        await self.open()
+        return await self._sdk.connect(service)
+
+    async def _close(self) -> None:
+        await self._clients.aclose()
+        await self._connections.aclose(grace_s=CLOSE_GRACE_S)
+        await self._sdk.aclose()
+
+
+@contextmanager
+def _translated(service: str, operation: str, target: str) -> Iterator[None]:
+    try:
+        yield
+    except PumpError:
+        raise
+    except Exception as error:  # broad: the SDKs raise their own, urllib3's and aiohttp's errors
+        fault = fault_of(error, service=service, operation=operation, target=target)
+        # AWS explains a wrong signature with the signed text, session token and all.
+        raise fault from (None if isinstance(fault, CredentialsExpired) else error)

@@ -1,0 +1,16 @@
+"""The SQS gateway: queues of AWS through boto3 or aioboto3, chosen by configuration."""
+
+from .._aws.settings import AwsSettings, Credentials, TransportKind
+from .claims import ClaimCheck
+from .gateway import SqsGateway, from_url
+from .settings import SqsSettings
+
+__all__ = [
+    "AwsSettings",
+    "ClaimCheck",
+    "Credentials",
+    "SqsGateway",
+    "SqsSettings",
+    "TransportKind",
+    "from_url",
+]

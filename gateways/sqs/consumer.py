@@ -1,0 +1,167 @@
+"""The consumer port of one SQS queue: long polls that lose nothing, and honest receipts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from pump.backoff import Backoff
+from pump.clock import Clock
+from pump.errors import GatewayError
+from pump.message import Delivery
+from pump.observability import vocabulary
+from pump.observability.log import get_logger
+from pump.outcome import ABANDON, Action, Defer, Refusal, Settlement
+from pump.subscription import Subscription
+
+from .._aws.transport import Polling, Reply
+from .address import QueueAddress
+from .calls import QueueCalls
+from .claims import Claims
+from .inbound import ClaimedBodies, deliveries_of
+from .limits import MAX_BATCH
+from .polls import Poll, first_poll, next_poll
+from .queue_options import QueueOptions
+from .receipts import Receipts
+from .repeats import Repeats
+from .requests import receive_request, whole_seconds
+from .settling import Settling
+from .stragglers import Stragglers
+
+_log = get_logger("gateways.sqs")
+
+
+class SqsConsumer:
+    """Receives from one queue and settles what it received."""
+
+    def __init__(
+        self,
+        calls: QueueCalls,
+        subscription: Subscription,
+        receipts: Receipts,
+        *,
+        clock: Clock,
+        claims: Claims | None,
+        silence_s: float,
+    ) -> None:
+        self._calls = calls
+        self._clock = clock
+        self._silence_s = silence_s
+        self._lease_s = whole_seconds(subscription.lease.total_seconds())
+        # SQS fills a batch from one group, but strict order has one of a group in flight.
+        self._max_count = 1 if subscription.ordering_guarantee else MAX_BATCH
+        self._unwrap_sns = QueueOptions.parse(subscription.options).unwrap_sns is not False
+        is_fifo = QueueAddress.parse(subscription.queue).is_fifo
+        self._repeats = Repeats(lease_s=self._lease_s) if is_fifo else None
+        self._bodies = (
+            None
+            if claims is None
+            else ClaimedBodies(
+                claims,
+                receipts,
+                is_fifo=is_fifo,
+                clock=clock,
+                patience_s=self._lease_s / 4,
+            )
+        )
+        self._settling = Settling(
+            calls,
+            receipts,
+            clock=clock,
+            lease_s=self._lease_s,
+            on_deleted=None if self._bodies is None else self._bodies.discard,
+        )
+        self._receipts = receipts
+        self._stragglers = Stragglers(self._give_back)
+
+    async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
+        """Any wait is met by long polls of whole seconds and a short one for the rest (T12)."""
+        ends_at_s = self._clock.now_s() + wait_s
+        count = min(max_count, self._max_count)
+        poll: Poll | None = first_poll(wait_s)
+        while poll is not None:
+            if poll.pause_s:
+                await self._clock.sleep(poll.pause_s)
+            deliveries = await self._poll(count, poll.wait_s)
+            if deliveries or poll.is_last:
+                return deliveries
+            poll = next_poll(ends_at_s - self._clock.now_s())
+        return ()
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+        """Past the lease's end, or a second time, is refused although SQS would allow it."""
+        return await self._settling.settle(settlements)
+
+    async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> Sequence[Refusal]:
+        """Twelve hours after the receive there is nothing left to extend."""
+        return await self._settling.extend(deliveries, lease_s)
+
+    async def aclose(self) -> None:
+        """Waits for polls that were cancelled but not ended, at most as long as they wait:
+        what they bring is made available again.
+        """
+        await self._stragglers.aclose()
+        if self._bodies is not None:
+            await self._bodies.aclose()
+
+    async def _poll(self, count: int, wait_s: int) -> Sequence[Delivery]:
+        polling = asyncio.create_task(self._ask(count, wait_s), name="sqs poll")
+        try:
+            return await asyncio.shield(polling)
+        except asyncio.CancelledError:
+            self._stragglers.add(polling)
+            raise
+
+    async def _ask(self, count: int, wait_s: int) -> Sequence[Delivery]:
+        request = receive_request(max_count=count, wait_s=wait_s, lease_s=self._lease_s)
+        polling = Polling(wait_s + self._silence_s, self._clock.now_s())
+        reply = await self._received(request, polling)
+        raw = reply.get("Messages")
+        if not raw:
+            return ()
+        # The lease began at SQS, somewhere between question and answer. A message that comes
+        # during the wait is answered at once, so only what exceeds the wait was spent on the
+        # way, and is counted as spent of the lease.
+        now_s = self._clock.now_s()
+        ends_at_s = min(now_s, polling.started_at_s + wait_s) + self._lease_s
+        deliveries = deliveries_of(
+            raw,
+            queue=self._calls.queue,
+            ends_at_s=ends_at_s,
+            is_fifo=self._repeats is not None,
+            unwrap_sns=self._unwrap_sns,
+        )
+        self._receipts.hold(
+            [delivery.receipt for delivery in deliveries], ends_at_s=ends_at_s, now_s=now_s
+        )
+        if self._bodies is None:
+            return deliveries
+        ready, unready = await self._bodies.fetch(deliveries)
+        await self._put_off(unready)
+        return ready
+
+    async def _received(self, request: dict[str, Any], polling: Polling) -> Reply:
+        if self._repeats is None:
+            return await self._calls.call("receive_message", request, polling=polling)
+        attempt = self._repeats.next(request["MaxNumberOfMessages"], polling.started_at_s)
+        with self._repeats.asking(attempt, request) as named:
+            return await self._calls.call("receive_message", named, polling=polling)
+
+    async def _put_off(self, deliveries: Sequence[Delivery]) -> None:
+        """What cannot be had from S3 now is asked for again later, and ever later."""
+        if deliveries:
+            attempt = max(delivery.attempt for delivery in deliveries)
+            delay_s = Backoff().delay_s(attempt, self._clock.chance())
+            await self._settle_quietly(deliveries, Defer(delay_s))
+
+    async def _give_back(self, deliveries: Sequence[Delivery]) -> None:
+        if deliveries:
+            await self._settle_quietly(deliveries, ABANDON)
+
+    async def _settle_quietly(self, deliveries: Sequence[Delivery], action: Action) -> None:
+        try:
+            await self._settling.settle([Settlement(each, action) for each in deliveries])
+        except GatewayError as error:
+            # Their leases run out by themselves.
+            _log.warning(vocabulary.SETTLE_FAILED, error=repr(error), count=len(deliveries))

@@ -1,0 +1,112 @@
+"""The SQS gateway: queues of AWS, or of anything that speaks its API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from weakref import WeakSet
+
+from pump.capabilities import Capabilities
+from pump.clock import SYSTEM_CLOCK, Clock
+from pump.findings import Finding
+from pump.handler_times import HandlerTimes
+from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
+from pump.subscription import Subscription
+
+from .._aws.transport import Transport, transport_for
+from .address import QueueUrls
+from .admin import SqsAdmin
+from .calls import QueueCalls
+from .claims import Claims
+from .consumer import SqsConsumer
+from .doctor import examine
+from .limits import SQS
+from .producer import SqsProducer
+from .queue_settings import QueueSettings
+from .receipts import Receipts
+from .sessions import accept, session_consumption
+from .settings import SqsSettings
+
+
+class SqsGateway:
+    """One account's queues in one region, through boto3 or aioboto3."""
+
+    def __init__(
+        self,
+        settings: SqsSettings | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        transport: Transport | None = None,
+    ) -> None:
+        self._settings = settings or SqsSettings()
+        self._clock = clock
+        self._transport = transport or transport_for(self._settings.aws, clock)
+        self._urls = QueueUrls(self._transport, owner=self._settings.owner)
+        claim_check = self._settings.claim_check
+        self._claims = None if claim_check is None else Claims(self._transport, claim_check)
+        self._consumers: WeakSet[SqsConsumer] = WeakSet()
+        self._receipts: dict[str, Receipts] = {}
+
+    def __repr__(self) -> str:
+        return f"SqsGateway({self._settings!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return SQS
+
+    async def open(self) -> None:
+        """Checks the SDK; the network is first used by the first operation."""
+        await self._transport.open()
+
+    async def aclose(self) -> None:
+        """Ends polls that were cancelled but not answered, as each consumer's own close does."""
+        try:
+            await asyncio.gather(*(consumer.aclose() for consumer in list(self._consumers)))
+        finally:
+            await self._transport.aclose()
+
+    def consumer(self, subscription: Subscription) -> ConsumerPort:
+        """`ConfigurationError` for queues that SQS cannot offer, such as strict order on one
+        that is not FIFO.
+        """
+        for spec in subscription.queue_specs():
+            QueueSettings.from_spec(spec)
+        consumer = SqsConsumer(
+            self._calls(subscription.queue),
+            subscription,
+            # What one consumer of a queue received, another one may settle.
+            self._receipts.setdefault(subscription.queue, Receipts()),
+            clock=self._clock,
+            claims=self._claims,
+            silence_s=self._settings.silence_s,
+        )
+        self._consumers.add(consumer)
+        return consumer
+
+    async def accept_session(
+        self, subscription: Subscription, session: str | None, *, wait_s: float
+    ) -> SessionPort | None:
+        """The next message group of a FIFO queue; SQS does not let us choose (`sessions`)."""
+        consumer = self.consumer(session_consumption(subscription, session))
+        return await accept(consumer, subscription, wait_s=wait_s, clock=self._clock)
+
+    def producer(self, queue: str) -> ProducerPort:
+        return SqsProducer(self._calls(queue), clock=self._clock, claims=self._claims)
+
+    def admin(self) -> AdminPort:
+        return SqsAdmin(
+            self._transport, self._urls, clock=self._clock, prefix=self._settings.prefix
+        )
+
+    async def examine(
+        self, subscriptions: Sequence[Subscription], observed: Mapping[str, HandlerTimes]
+    ) -> Sequence[Finding]:
+        return await examine(self._transport, self._urls, subscriptions, observed)
+
+    def _calls(self, queue: str) -> QueueCalls:
+        return QueueCalls(self._transport, self._urls, queue)
+
+
+def from_url(url: str, clock: Clock | None = None) -> Gateway:
+    """`sqs://eu-west-1`, or `sqs://` for the region that the SDK finds; see `SqsSettings`."""
+    return SqsGateway(SqsSettings.from_url(url), SYSTEM_CLOCK if clock is None else clock)

@@ -1,0 +1,143 @@
+"""The producer port of one SQS queue: batches by count and bytes, with the fate of each entry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from pump.backoff import RECONNECT
+from pump.clock import Clock
+from pump.errors import GatewayError, MessageTooLarge, SendFailed, UnsupportedOperation
+from pump.message import Message
+from pump.observability import vocabulary
+from pump.observability.log import get_logger
+
+from .._aws.errors import entry_fault
+from .address import QueueAddress
+from .calls import QueueCalls
+from .chunks import chunked
+from .claims import Claims
+from .limits import MAX_BYTES, MAX_DELAY_S
+from .requests import whole_seconds
+from .wire import Entry, encode, entry_request
+
+_log = get_logger("gateways.sqs")
+_SEND = "send_message_batch"
+_MAX_ATTEMPTS = 4
+
+
+@attrs.define(eq=False)
+class _Parcel:
+    """A message on its way, and what became of it."""
+
+    message: Message
+    entry: Entry
+    error: GatewayError | None = None
+
+    @property
+    def size(self) -> int:
+        return self.entry.size
+
+
+class SqsProducer:
+    """Sends to one queue, in the order given.
+
+    SQS takes a batch in part. What it refused by its own fault is sent again, a few times;
+    what it refused by the message's fault is reported with the message's id.
+    """
+
+    def __init__(self, calls: QueueCalls, *, clock: Clock, claims: Claims | None = None) -> None:
+        self._calls = calls
+        self._clock = clock
+        self._claims = claims
+        self._is_fifo = QueueAddress.parse(calls.queue).is_fifo
+
+    async def send(self, messages: Sequence[Message], *, delay_s: float = 0.0) -> Sequence[str]:
+        """A delay beyond 15 minutes, or any on a FIFO queue, is an `UnsupportedOperation`."""
+        whole_delay_s = self._whole_delay_s(delay_s)
+        parcels = [await self._pack(message) for message in messages]
+        unsent = [parcel for parcel in parcels if parcel.error is None]
+        for chunk in list(chunked(unsent)):
+            try:
+                await self._send_chunk(chunk, whole_delay_s)
+            except GatewayError as error:
+                for parcel in unsent:
+                    parcel.error = error
+                break
+            del unsent[: len(chunk)]
+        self._raise_failures(parcels)
+        return [message.id for message in messages]
+
+    async def aclose(self) -> None:
+        """Nothing to let go of: connections are the gateway's."""
+
+    def _whole_delay_s(self, delay_s: float) -> int:
+        if delay_s <= 0:
+            return 0
+        if self._is_fifo:
+            raise UnsupportedOperation(
+                "sqs",
+                f"a delay of {delay_s:g} s on FIFO queue {self._calls.queue!r}",
+                "SQS delays FIFO queues as a whole; set options={'delay': …} on the queue",
+            )
+        if delay_s > MAX_DELAY_S:
+            raise UnsupportedOperation(
+                "sqs",
+                f"a delay of {delay_s:g} s",
+                f"SQS delays by {MAX_DELAY_S} s (15 minutes) at most",
+            )
+        return whole_seconds(delay_s)
+
+    async def _pack(self, message: Message) -> _Parcel:
+        if self._claims is not None:
+            message = await self._claims.store(message, self._calls.queue)
+        entry = encode(message, is_fifo=self._is_fifo)
+        if entry.size <= MAX_BYTES:
+            return _Parcel(message, entry)
+        return _Parcel(message, entry, MessageTooLarge(self._calls.queue, entry.size, MAX_BYTES))
+
+    async def _send_chunk(self, chunk: Sequence[_Parcel], delay_s: int) -> None:
+        """Send until SQS has taken or refused each, or asking again has not helped."""
+        pending = list(chunk)
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            pending = await self._send_once(pending, delay_s)
+            if not pending or attempt == _MAX_ATTEMPTS:
+                return
+            _log.warning(
+                vocabulary.SEND_REPEATED,
+                queue=self._calls.queue,
+                count=len(pending),
+                error=repr(pending[0].error),
+            )
+            await self._clock.sleep(RECONNECT.delay_s(attempt, self._clock.chance()))
+
+    async def _send_once(self, parcels: Sequence[_Parcel], delay_s: int) -> list[_Parcel]:
+        """Send a batch, note each refusal, and return those that SQS may still take."""
+        entries = [
+            entry_request(parcel.entry, entry_id=str(position), delay_s=delay_s)
+            for position, parcel in enumerate(parcels)
+        ]
+        reply = await self._calls.call(_SEND, {"Entries": entries})
+        for parcel in parcels:
+            parcel.error = None
+        worth_repeating = []
+        for failed in reply.get("Failed") or ():
+            parcel = parcels[int(failed["Id"])]
+            parcel.error = entry_fault(failed, operation=_SEND, target=self._calls.queue)
+            if not failed.get("SenderFault", False):
+                worth_repeating.append(parcel)
+        return worth_repeating
+
+    def _raise_failures(self, parcels: Sequence[_Parcel]) -> None:
+        """What happened to one message, or to all alike, is raised as it is."""
+        failed = [parcel for parcel in parcels if parcel.error is not None]
+        if not failed:
+            return
+        first = failed[0].error
+        if first is not None and all(parcel.error is first for parcel in parcels):
+            raise first
+        raise SendFailed(
+            self._calls.queue,
+            tuple((each.message.id, each.error) for each in failed if each.error is not None),
+        )

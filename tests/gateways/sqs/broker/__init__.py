@@ -1,0 +1,1 @@
+"""The SQS gateway against a real server: rejection, faults, kills, and strangers' messages."""
