@@ -60,7 +60,7 @@ class Receiver:
         return self._window.in_hand
 
     def give_back(self, count: int) -> None:
-        """Messages were settled: there is room for as many more."""
+        """Messages were settled, or did not come: there is room for as many more."""
         self._window.give(count)
         self._room.set()
 
@@ -93,14 +93,16 @@ class Receiver:
             try:
                 deliveries = await self._port.receive(max_count=asked, wait_s=wait_s)
             except GatewayError as error:
-                self._window.give(asked)
+                self.give_back(asked)
                 failure_count += 1
                 await self._back_off(failure_count, error)
                 continue
             if failure_count:
                 _log.info(vocabulary.GATEWAY_RECOVERED, subscription=self._subscription.name)
                 failure_count = 0
-            self._window.give(asked - len(deliveries))
+            # Told to all: this poller may be one too many and end, and those that wait for
+            # room would wait for ever.
+            self.give_back(asked - len(deliveries))
             self._on_received(deliveries)
             if len(deliveries) == asked:
                 self._note_full()

@@ -40,6 +40,7 @@ class FakeBroker:
         self.most_under_way = max(self.most_under_way, self.under_way)
         try:
             if self.errors:
+                await self.clock.sleep(self.latency_s)
                 raise self.errors.pop(0)
             if not self.stock:
                 await self.clock.sleep(wait_s)
@@ -239,6 +240,35 @@ async def test_when_all_pollers_come_back_empty_at_one_moment_then_one_goes_on()
     await bench.clock.advance(WAIT_S)
 
     assert len(bench.received) == 35
+    await bench.stop()
+
+
+async def test_when_the_poller_that_held_all_credit_ends_then_one_that_waited_for_it_asks() -> None:
+    """The pump stood still for ever: the last credits came back and nobody was told."""
+    bench = Bench(in_hand=10, max_pollers=4, stock=10)
+    await bench.clock.settle()
+    bench.receiver.give_back(10)
+    await bench.clock.settle()
+    assert bench.broker.under_way == 1
+
+    await bench.clock.advance(WAIT_S)
+    bench.broker.stock = 5
+    await bench.clock.advance(WAIT_S)
+
+    assert len(bench.received) == 15
+    await bench.stop()
+
+
+async def test_when_receiving_fails_then_another_poller_uses_its_credit_at_once() -> None:
+    bench = Bench(in_hand=10, max_pollers=4, stock=10)
+    await bench.clock.settle()
+    bench.broker.errors = [ConnectionFailed("broker", "away")]
+    bench.broker.latency_s = 1.0
+
+    bench.receiver.give_back(10)
+    await bench.clock.advance(1.0)
+
+    assert [moment for moment, _ in bench.broker.asked] == [0.0, 0.0, 1.0]
     await bench.stop()
 
 

@@ -196,15 +196,17 @@ class Workshop:
             return list(await self.app.post_all(messages, queue=queue, **options))
         return list(await self.app.post_all([Job(task) for task in tasks], **options))
 
-    async def until(self, is_so: Callable[[], bool], *, ticks: int = 40) -> None:
+    async def until(self, is_so: Callable[[], bool], *, ticks: int = 80) -> None:
         """Let time pass until something is so; fail when it is not after that many ticks."""
-        step_s = self.rig.tick_s / 10
-        for _ in range(ticks * 10):
+        clock, step_s = self.rig.clock, self.rig.tick_s / 10
+        deadline_s = clock.now_s() + ticks * self.rig.tick_s
+        while True:
             await self.rig.settle()
             if is_so():
                 return
-            await self.rig.clock.advance(step_s)
-        raise AssertionError(f"not so after {ticks} ticks; diary: {self.diary[-20:]}")
+            if clock.now_s() >= deadline_s:
+                raise AssertionError(f"not so after {ticks} ticks; diary: {self.diary[-40:]}")
+            await clock.advance(step_s)
 
     async def find(self, queue: str | None, count: int) -> list[Message]:
         """Receive that many messages from another queue of the subscription."""
