@@ -20,12 +20,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
+from .aws_lambda.options import DEFAULT_MARGIN, LambdaOptions
 from .clock import SYSTEM_CLOCK, Clock
 from .consumer import Consumer
 from .dispatcher import Dispatcher
@@ -44,6 +46,10 @@ from .runtime import Runtime, RuntimeParts
 from .signal_handling import run_until_signalled
 from .stores.spill import SpillStore, SqliteSpill
 from .subscription import Subscription
+
+if TYPE_CHECKING:
+    from .aws_lambda.consumer import EventConsumer
+    from .aws_lambda.handler import LambdaHandler
 
 _H = TypeVar("_H", bound=Handling)
 DEFAULT_GATEWAY = "local://"
@@ -73,6 +79,7 @@ class App:
         self._observers = Observers(observers)
         self._mapper = mapper
         self._spill = SqliteSpill(spill) if isinstance(spill, str | Path) else spill
+        self._default_spill = self._spill if spill is DEFAULT_SPILL else None
         self._clock = clock
         self._registry = Registry()
         self._subscriptions: list[Subscription] = []
@@ -98,6 +105,11 @@ class App:
         if isinstance(self._gateway, str):
             return without_secrets(self._gateway)
         return f"{self._gateway.capabilities.gateway}://"
+
+    @property
+    def clock(self) -> Clock:
+        """What the app takes the time from."""
+        return self._clock
 
     @property
     def spill(self) -> SpillStore:
@@ -258,6 +270,35 @@ class App:
     def run(self, *, until_empty: bool = False) -> None:
         """Serve, as the entry point of a program."""
         asyncio.run(self.serve(until_empty=until_empty))
+
+    def lambda_handler(
+        self, *, partial_batches: bool = True, margin: timedelta = DEFAULT_MARGIN
+    ) -> LambdaHandler:
+        """The function for AWS Lambda to call with SQS events: `(event, context) -> response`.
+
+        Its response names the messages that are to come again, so the event source mapping must
+        have `ReportBatchItemFailures`: without it Lambda removes these too. Where it cannot have
+        it, `partial_batches=False` raises `BatchFailed` instead, and all of them come again that
+        we could not remove ourselves. `margin` before the function's end nothing is started,
+        and handlers that run are cancelled.
+
+        Nothing is opened or checked before the first event.
+        """
+        from .aws_lambda.handler import LambdaHandler
+
+        return LambdaHandler(self, LambdaOptions(partial_batches=partial_batches, margin=margin))
+
+    def event_consumer(self, options: LambdaOptions) -> EventConsumer:
+        """What handles events for `lambda_handler`; the app must be open.
+
+        `UnsupportedOperation` when no function can be invoked with the gateway's messages.
+        """
+        from .aws_lambda.consumer import EventConsumer
+
+        self.check()
+        is_durable = self._spill is not self._default_spill
+        options = attrs.evolve(options, is_spill_durable=is_durable)
+        return EventConsumer(self._open_runtime(), self._subscriptions, options)
 
     async def __aenter__(self) -> Self:
         self._require_closed()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -35,35 +36,56 @@ class Portal:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="pump-portal", daemon=True)
+        self._breaking: Future[None] = Future()
+        """Fails when a task breaks out of the loop; then there is another one."""
+        self._broken_by: BaseException | None = None
+        self._is_stopped = False
 
     def start(self) -> None:
         """Start the loop."""
         self._thread.start()
 
-    def call(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine over there and wait for it here.
+    def call(self, work: Coroutine[Any, Any, _T], *, timeout_s: float | None = None) -> _T:
+        """Run a coroutine over there and wait for it here, for at most `timeout_s`.
 
-        Interrupted (Ctrl-C), it is cancelled over there before the interruption goes on.
+        Interrupted (Ctrl-C) or too late (TimeoutError), it is cancelled over there before the
+        error goes on. A SystemExit over there ends the calls under way here, not the loop.
         """
         if threading.current_thread() is self._thread:
             work.close()
             raise PumpError("a blocking call on the event loop would wait for itself; use App")
+        breaking = self._breaking
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return future.result()
+            ends: list[Future[Any]] = [future, breaking]
+            wait(ends, timeout_s, return_when=FIRST_COMPLETED)
+            if not future.done() and breaking.done():
+                breaking.result()
+            return future.result(0)
         except BaseException:
             future.cancel()
             raise
 
     def stop(self) -> None:
-        """Stop the loop and wait for its thread."""
+        """Stop the loop and wait for its thread; calls under way fail."""
+        self._is_stopped = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._breaking.set_exception(PumpError("the event loop was stopped during the call"))
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while not self._is_stopped:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:
+                # asyncio lets these out of its loop, again from each task that waits for the one
+                # that raised it; who waits over here would never know.
+                if error is not self._broken_by:
+                    self._broken_by = error
+                    broken, self._breaking = self._breaking, Future()
+                    broken.set_exception(error)
 
 
 class _Receiver(Protocol):

@@ -283,3 +283,18 @@ class SendFailed(PumpError):
             f"{len(self.failures)} message(s) were not accepted by queue {self.queue!r}; "
             f"the first, {first_id}: {first}"
         )
+
+
+@attrs.frozen
+class BatchFailed(PumpError):
+    """A function does not name failed messages in its answer, so all of its event comes again."""
+
+    failed_ids: tuple[str, ...]
+    count: int
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.failed_ids)} of {self.count} message(s) are to come again; the first: "
+            f"{self.failed_ids[0]}. To have only those come again, turn on "
+            f"ReportBatchItemFailures and use lambda_handler(partial_batches=True)"
+        )

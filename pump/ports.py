@@ -7,7 +7,7 @@ the gateway's edge. No port method may swallow a cancellation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
@@ -15,7 +15,7 @@ from .capabilities import Capabilities
 from .findings import Finding
 from .handler_times import HandlerTimes
 from .message import Delivery, Message
-from .outcome import Refusal, Settlement
+from .outcome import Defer, Refusal, Settlement
 from .subscription import MakeChannels, QueueSpec, Subscription
 
 
@@ -190,3 +190,66 @@ class SessionGateway(Protocol):
         sessions or they cannot be chosen (`Capabilities.has_session_choice`). Cancelling leaves
         nothing locked.
         """
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class PushedRecord:
+    """One message of an event, as the provider handed it over and before it is read.
+
+    Compared by identity: an event may hold the same message twice.
+    """
+
+    id: str
+    """What the provider knows it by in a function's answer."""
+    source: str
+    """The queue it came from, in the provider's own words."""
+    raw: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    defect: str = ""
+    """Why it cannot be read; such a record is reported as failed."""
+
+
+class PushPort(Protocol):
+    """Messages of one queue that the provider received itself and handed to this process.
+
+    What the function answers settles them: a message that the answer does not name as failed is
+    removed by the provider, a failed one comes again when its lease ends.
+    """
+
+    def read(self, record: PushedRecord, *, lease_s: float) -> Delivery:
+        """The delivery that a record without a defect is, understood or not. Its lease ends in
+        `lease_s`, at the latest: from then on nobody waits for the answer.
+        """
+
+    async def fetch(self, delivery: Delivery) -> Delivery | Defer:
+        """The delivery with its body, if that waits elsewhere; how long to put it off when the
+        body cannot be had at the moment.
+        """
+
+    async def settle(
+        self, settlements: Sequence[Settlement], *, is_answered: bool
+    ) -> Sequence[Refusal]:
+        """Tell the provider what the function's answer does not say, as `ConsumerPort.settle`:
+        delays, and what is handed back at once. `is_answered` is False when the answer will be
+        an error, which fails the whole event; then acks are told too.
+
+        Returns when nothing is under way any more: a function may be frozen after its answer.
+        """
+
+    async def aclose(self) -> None:
+        """Let go of the connection."""
+
+
+@runtime_checkable
+class PushGateway(Protocol):
+    """A gateway may be one too: it reads the events with which its provider invokes a function."""
+
+    def pushed_records(self, event: object) -> Sequence[PushedRecord]:
+        """The records of an event, in order. `ConfigurationError` when it is not one of this
+        provider's, or when a record has no id by which it could be reported as failed.
+        """
+
+    def is_pushed_to(self, record: PushedRecord, subscription: Subscription) -> bool:
+        """Whether the record came from the subscription's queue."""
+
+    def push_port(self, subscription: Subscription) -> PushPort:
+        """What reads and settles the records of the subscription's queue. Performs no I/O."""

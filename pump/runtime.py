@@ -13,6 +13,7 @@ from .consumer import Consumer
 from .errors import ConfigurationError, UnsupportedOperation
 from .events import Event
 from .loop import Pump, PumpStats
+from .loop.conclude import Conclude
 from .loop.dispatch import Dispatch
 from .loop.pump import PumpParts
 from .mapping import Mapper
@@ -142,6 +143,11 @@ class Runtime:
             Sessions(gateway, subscription, router, self._parts.clock),
         )
 
+    def conclude(self, subscription: Subscription, router: RejectionRouter) -> Conclude:
+        """What a pump does with each delivery, for those who receive and settle otherwise."""
+        max_defer_s = self._parts.gateway.capabilities.max_defer_s
+        return Conclude(self._dispatch(subscription), router, max_defer_s, self._parts.clock)
+
     def pump(
         self,
         subscription: Subscription,
@@ -156,13 +162,17 @@ class Runtime:
                 subscription=subscription,
                 capabilities=parts.gateway.capabilities,
                 port=port,
-                dispatch=Dispatch(subscription, parts.mapper, self.processor, parts.clock),
+                dispatch=self._dispatch(subscription),
                 router=router,
                 clock=parts.clock,
                 emit=self.emit,
             ),
             stats,
         )
+
+    def _dispatch(self, subscription: Subscription) -> Dispatch:
+        parts = self._parts
+        return Dispatch(subscription, parts.mapper, self.processor, parts.clock)
 
 
 def _made_queues(subscriptions: tuple[Subscription, ...]) -> dict[str, QueueSpec]:

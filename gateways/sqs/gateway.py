@@ -10,7 +10,15 @@ from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK, Clock
 from pump.findings import Finding
 from pump.handler_times import HandlerTimes
-from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
+from pump.ports import (
+    AdminPort,
+    ConsumerPort,
+    Gateway,
+    ProducerPort,
+    PushedRecord,
+    PushPort,
+    SessionPort,
+)
 from pump.subscription import Subscription
 
 from .._aws.transport import Transport, transport_for
@@ -20,6 +28,7 @@ from .calls import QueueCalls
 from .claims import Claims
 from .consumer import SqsConsumer
 from .doctor import examine
+from .events import PushedMessages, is_from, records_of
 from .limits import SQS
 from .producer import SqsProducer
 from .queue_settings import QueueSettings
@@ -69,8 +78,7 @@ class SqsGateway:
         """`ConfigurationError` for queues that SQS cannot offer, such as strict order on one
         that is not FIFO.
         """
-        for spec in subscription.queue_specs():
-            QueueSettings.from_spec(spec)
+        _check_queues(subscription)
         consumer = SqsConsumer(
             self._calls(subscription.queue),
             subscription,
@@ -90,6 +98,23 @@ class SqsGateway:
         consumer = self.consumer(session_consumption(subscription, session))
         return await accept(consumer, subscription, wait_s=wait_s, clock=self._clock)
 
+    def pushed_records(self, event: object) -> Sequence[PushedRecord]:
+        """Those of an event with which Lambda invokes a function (`events`)."""
+        return records_of(event)
+
+    def is_pushed_to(self, record: PushedRecord, subscription: Subscription) -> bool:
+        settings = self._settings
+        return is_from(
+            record.source, subscription.queue, owner=settings.owner, region=settings.aws.region
+        )
+
+    def push_port(self, subscription: Subscription) -> PushPort:
+        """`ConfigurationError` as for a consumer."""
+        _check_queues(subscription)
+        return PushedMessages(
+            self._calls(subscription.queue), subscription, clock=self._clock, claims=self._claims
+        )
+
     def producer(self, queue: str) -> ProducerPort:
         return SqsProducer(self._calls(queue), clock=self._clock, claims=self._claims)
 
@@ -105,6 +130,11 @@ class SqsGateway:
 
     def _calls(self, queue: str) -> QueueCalls:
         return QueueCalls(self._transport, self._urls, queue)
+
+
+def _check_queues(subscription: Subscription) -> None:
+    for spec in subscription.queue_specs():
+        QueueSettings.from_spec(spec)
 
 
 def from_url(url: str, clock: Clock | None = None) -> Gateway:

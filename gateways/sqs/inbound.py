@@ -89,6 +89,10 @@ class ClaimedBodies:
                 blocked.add(delivery.message.group)
         return ready, unready
 
+    def holds(self, delivery: Delivery) -> bool:
+        """Whether its body was fetched, and waits to be removed."""
+        return delivery.receipt in self._claimed
+
     def discard(self, deliveries: Sequence[Delivery]) -> None:
         """Have the bodies of messages that were deleted removed. Nobody waits for S3: the ack is
         confirmed, and a failure leaves an orphan behind, no more.

@@ -6,7 +6,7 @@ import attrs
 
 from ..decide import describe
 from ..events import OutcomeEvent, Status
-from ..outcome import Ack, Defer, Outcome, Reject, Settlement
+from ..outcome import Ack, Defer, Outcome, Reject, RejectionReason, Settlement
 
 
 @attrs.frozen(eq=False)
@@ -17,6 +17,12 @@ class Ending(Settlement):
     run_s: float = 0.0
     destination: str | None = None
     error: BaseException | None = None
+
+
+def is_unacceptable(ending: Ending) -> bool:
+    """Whether it counts towards `Subscription.unacceptable_limit`."""
+    outcome = ending.outcome
+    return isinstance(outcome, Reject) and outcome.reason is RejectionReason.UNACCEPTABLE
 
 
 def status_of(ending: Ending) -> Status | None:

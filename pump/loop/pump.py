@@ -14,12 +14,13 @@ from ..events import Event
 from ..message import Delivery
 from ..observability import vocabulary
 from ..observability.log import get_logger
-from ..outcome import ABANDON, ACK, Ack, Defer, Reject, RejectionReason, Settlement
+from ..outcome import ABANDON, Ack, Defer, Settlement
 from ..ports import ConsumerPort
 from ..rejection import RejectionRouter
 from ..subscription import Subscription
+from .conclude import Conclude
 from .dispatch import Dispatch
-from .ending import Ending
+from .ending import Ending, is_unacceptable
 from .keeper import LeaseKeeper
 from .lanes import Lanes
 from .leases import LeaseBook
@@ -56,9 +57,9 @@ class Pump:
         self.stats = stats or PumpStats()
         self._subscription = parts.subscription
         self._clock = parts.clock
-        self._dispatch = parts.dispatch
-        self._router = parts.router
-        self._max_defer_s = parts.capabilities.max_defer_s
+        self._conclude = Conclude(
+            parts.dispatch, parts.router, parts.capabilities.max_defer_s, parts.clock
+        )
         self._reporter = Reporter(parts.subscription, self.stats, parts.emit)
         self._lanes = Lanes(single_lane=parts.subscription.ordering_guarantee)
         self._workers = Workers(self._lanes, self._work, concurrency=parts.subscription.concurrency)
@@ -168,37 +169,16 @@ class Pump:
     async def _work(self, delivery: Delivery) -> None:
         if not self._lanes.ready_count:
             self._receiver.look_again()
-        try:
-            ending = await self._handle(delivery)
-        except asyncio.CancelledError:
-            if not self._workers.is_recalled(delivery):
-                raise
-            ending = None
-        if ending is None or self._workers.is_recalled(delivery):
-            # Told to stop: whatever it says now is not to be relied on. It was tried, and counts.
+        ending = await self._conclude(delivery, self._workers.is_recalled)
+        if ending is None:
+            # It was tried, and counts.
             ending = Ending(delivery, Defer(), Defer())
+        elif is_unacceptable(ending):
+            self._count_unacceptable()
         self._release(self._lanes.finish(delivery, is_gone=isinstance(ending.action, Ack)))
         if self._lanes.ready_count:
             self._workers.wake()
         self._settler.submit(ending)
-
-    async def _handle(self, delivery: Delivery) -> Ending | None:
-        started_s = self._clock.now_s()
-        outcome, error = await self._dispatch(delivery)
-        run_s = self._clock.now_s() - started_s
-        if self._workers.is_recalled(delivery):
-            return None  # No longer ours to route.
-        if outcome is ACK:
-            return Ending(delivery, outcome, outcome, run_s)
-        match outcome:
-            case Reject(reason=reason, detail=detail):
-                routed = await self._router.route(delivery, reason, detail)
-                if reason is RejectionReason.UNACCEPTABLE:
-                    self._count_unacceptable()
-                return Ending(delivery, routed.action, outcome, run_s, routed.destination, error)
-            case Defer(delay_s=delay_s) if self._max_defer_s is not None:
-                outcome = Defer(min(delay_s, self._max_defer_s))
-        return Ending(delivery, outcome, outcome, run_s, None, error)
 
     def _count_unacceptable(self) -> None:
         limit = self._subscription.unacceptable_limit

@@ -48,6 +48,10 @@ DEAD_LETTER_MISSING: Final = "dead_letter.missing"
 OBSERVER_FAILED: Final = "observer.failed"
 HANDLER_TIMES_UNRECORDED: Final = "handler_times.unrecorded"
 
+# What a function says.
+RECORDS_REFUSED: Final = "records.refused"
+INVOCATION_EXPIRED: Final = "invocation.expired"
+
 # What gateways say.
 QUEUE_DIFFERS: Final = "queue.differs"
 BODY_NOT_FETCHED: Final = "body.not_fetched"

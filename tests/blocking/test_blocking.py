@@ -171,3 +171,20 @@ def test_when_closed_then_its_thread_is_gone() -> None:
 
 class Ping(Command):
     pass
+
+
+def test_when_a_handler_exits_then_whoever_waits_for_it_does_and_the_app_goes_on() -> None:
+    """An exit breaks out of the loop of the other thread; nobody may wait for it for ever."""
+    app = App(MemoryGateway(), spill=MemorySpill())
+
+    @app.handler
+    async def greet(request: Greet) -> str:
+        if request.name == "nobody":
+            raise SystemExit(3)
+        return f"Hello, {request.name}!"
+
+    with BlockingApp(app) as blocking:
+        with pytest.raises(SystemExit):
+            blocking.send(Greet("nobody"))
+
+        assert blocking.send(Greet("Ada")) == "Hello, Ada!"

@@ -26,10 +26,11 @@ from pump.loop.run_times import RunTimes
 from pump.loop.stats import PumpStats
 from pump.message import Delivery, Message
 from pump.outcome import ACK, Abandon, Ack, Defer, Refusal, Reject, RejectionReason, Settlement
-from pump.ports import QueueStats
+from pump.ports import PushedRecord, QueueStats
 from pump.posting import PostOptions
 from pump.rejection import Routed
 from pump.requests import Command, Event
+from pump.serving import MappingStats, ServerOptions
 from pump.signals import DeferMessage, InvalidMessage, RejectMessage, Signal
 from pump.stores.spill import SpilledMessage
 from pump.strategy import DeadLetter, Hybrid, Retry
@@ -53,7 +54,7 @@ class OrderPlaced(Event):
 
 def core_modules() -> Iterator[ModuleType]:
     """Every module of `pump` itself, of the loop, the stores and the observability."""
-    for folder in ("", "loop", "stores", "observability", "mapping"):
+    for folder in ("", "loop", "stores", "observability", "mapping", "aws_lambda"):
         package = f"pump.{folder}".rstrip(".")
         path = Path(pump.__file__).parent / folder
         yield importlib.import_module(package)
@@ -157,7 +158,12 @@ VALUES: dict[type, Any] = {
     LeaseLostEvent: LeaseLostEvent(message_id="m", queue="q", subscription="s", attempt=1),
     BestEffortOrderEvent: BestEffortOrderEvent(queue="q", subscription="s", detail="d"),
     PumpStateEvent: PumpStateEvent(subscription="s", state="running"),
+    PushedRecord: PushedRecord(id="m", source="q", raw={"body": "b"}),
     QueueStats: QueueStats(name="q", visible=1, in_flight=2),
+    MappingStats: MappingStats(
+        queue="q", function="m:f", invocations=1, succeeded=2, failed=3, filtered=4
+    ),
+    ServerOptions: ServerOptions(data=Path("data"), queues=("q",)),
     PumpStats: PumpStats(received=3),
     RunTimes: RunTimes(sum_s=1.5),
     HandlerTimes: HandlerTimes(

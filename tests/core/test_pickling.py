@@ -16,6 +16,7 @@ from .specimens import REQUESTS, SIGNALS, VALUES, an_error, error_classes, value
 
 # Parts of a running program: they hold tasks, sockets and handlers, and stay where they are.
 STAYS_HERE = {
+    "Conclude",
     "Context",
     "Dispatch",
     "Performer",

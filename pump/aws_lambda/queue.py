@@ -1,0 +1,203 @@
+"""Queue: handles what came from one subscription's queue, event after event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from ..errors import GatewayError, PumpError, UnacceptableLimitReached
+from ..loop.batch import Batch
+from ..loop.ending import Ending, is_unacceptable
+from ..loop.limit import UnacceptableCount
+from ..loop.reporter import Reporter
+from ..loop.stats import PumpStats
+from ..message import Delivery
+from ..observability import vocabulary
+from ..observability.log import get_logger
+from ..outcome import Ack, Defer
+from ..ports import PushedRecord, PushGateway
+from ..runtime import Runtime
+from ..subscription import OnRoutingFailure, Subscription
+
+_log = get_logger("pump.lambda")
+
+
+def refuse(records: Sequence[PushedRecord], *, error: str, remedy: str) -> None:
+    """Say that records of one queue are not handled, and what to do; they come again."""
+    _log.error(
+        vocabulary.RECORDS_REFUSED,
+        queue=records[0].source,
+        count=len(records),
+        error=error,
+        remedy=remedy,
+    )
+
+
+@attrs.define(eq=False)
+class Handled:
+    """What became of one queue's records of one event, on its way to whoever is told."""
+
+    endings: list[Ending] = attrs.field(factory=list)
+    lost: list[Delivery] = attrs.field(factory=list)
+
+
+class PushedQueue:
+    """One subscription's port, router and counts, for as long as the app is open."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        gateway: PushGateway,
+        subscription: Subscription,
+        *,
+        is_spill_durable: bool,
+    ) -> None:
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self.subscription = subscription
+        self._port = gateway.push_port(subscription)
+        self._router = runtime.router(_routed(subscription, is_spill_durable=is_spill_durable))
+        self._conclude = runtime.conclude(subscription, self._router)
+        self.stats = PumpStats()
+        self._reporter = Reporter(subscription, self.stats, runtime.emit)
+        self._are_channels_made = False
+        self._unacceptable = UnacceptableCount(subscription.unacceptable_limit)
+        self._closed_until_s = 0.0
+
+    async def handle(
+        self,
+        records: Sequence[PushedRecord],
+        *,
+        on_done: Callable[[PushedRecord], None],
+        lease_s: float,
+        limit_s: float | None,
+    ) -> Handled:
+        """Have the records handled until `limit_s` are over; `on_done` is told of each whose
+        message will not be needed again. What is in no such call is to come again.
+        """
+        handled = Handled()
+        started_s = self._clock.now_s()
+        if not await self._is_ready(records, limit_s):
+            return handled
+        if limit_s is not None:
+            limit_s = max(0.0, limit_s - (self._clock.now_s() - started_s))
+        by_delivery = {self._port.read(each, lease_s=lease_s): each for each in records}
+        self.stats.received += len(by_delivery)
+
+        def told(delivery: Delivery, ending: Ending | None) -> None:
+            if ending is None:
+                handled.lost.append(delivery)
+                return
+            handled.endings.append(ending)
+            if isinstance(ending.action, Ack):
+                on_done(by_delivery[delivery])
+            if is_unacceptable(ending) and self._is_too_much():
+                batch.give_back_unstarted()
+
+        batch = Batch(
+            self._conclude_fetched,
+            told,
+            concurrency=self.subscription.concurrency,
+            single_lane=self.subscription.ordering_guarantee,
+            clock=self._clock,
+        )
+        await batch.run(list(by_delivery), limit_s=limit_s)
+        return handled
+
+    async def settle(self, handled: Handled, *, is_answered: bool, limit_s: float | None) -> None:
+        """Tell the provider as much as can be told in `limit_s`, then the observers and the log.
+
+        Never raises for the provider's sake: what it was not told comes again by itself when its
+        lease ends.
+        """
+        unsettled_count = len(handled.endings)
+        try:
+            async with self._clock.timeout(limit_s):
+                for endings in self._slices(handled.endings):
+                    await self._tell_provider(endings, is_answered=is_answered)
+                    unsettled_count -= len(endings)
+        except TimeoutError:
+            self._reporter.flush_expired(unsettled_count)
+        self._reporter.settled(handled.endings)
+        for delivery in handled.lost:
+            self._reporter.lost(delivery)
+
+    async def aclose(self) -> None:
+        """Close the port and the router."""
+        try:
+            await self._port.aclose()
+        finally:
+            await self._router.aclose()
+
+    async def _is_ready(self, records: Sequence[PushedRecord], limit_s: float | None) -> bool:
+        if self._clock.now_s() < self._closed_until_s:
+            remedy = "look at its invalid-message queue; the function tries again by itself"
+            refuse(records, error=str(self._limit_reached()), remedy=remedy)
+            return False
+        if self._are_channels_made:
+            return True
+        try:
+            async with self._clock.timeout(limit_s):
+                await self._runtime.make_channels(self.subscription)
+        except (PumpError, TimeoutError) as error:
+            remedy = "let the function's role do this, or set make_channels=MakeChannels.ASSUME"
+            refuse(records, error=repr(error), remedy=remedy)
+            return False
+        self._are_channels_made = True
+        self._reporter.started()
+        return True
+
+    async def _conclude_fetched(
+        self, delivery: Delivery, is_recalled: Callable[[Delivery], bool]
+    ) -> Ending | None:
+        # Fetched when it starts: a batch of thousands must not be in memory with all its bodies.
+        fetched = await self._port.fetch(delivery)
+        if isinstance(fetched, Defer):
+            return Ending(delivery, fetched, fetched)
+        return await self._conclude(fetched, lambda _: is_recalled(delivery))
+
+    async def _tell_provider(self, endings: Sequence[Ending], *, is_answered: bool) -> None:
+        try:
+            refusals = await self._port.settle(endings, is_answered=is_answered)
+        except GatewayError as error:
+            _log.warning(vocabulary.SETTLE_FAILED, error=repr(error), count=len(endings))
+            return
+        if refusals:
+            first = refusals[0].error
+            _log.warning(vocabulary.SETTLE_FAILED, error=repr(first), count=len(refusals))
+
+    def _slices(self, endings: Sequence[Ending]) -> list[Sequence[Ending]]:
+        """As many at once as the provider likes, those first that were asked to wait."""
+        ordered = sorted(endings, key=lambda each: not isinstance(each.action, Defer))
+        capabilities = self._runtime.gateway.capabilities
+        size = capabilities.settle_batch * capabilities.max_settle_calls
+        return [ordered[start : start + size] for start in range(0, len(ordered), size)]
+
+    def _is_too_much(self) -> bool:
+        limit = self.subscription.unacceptable_limit
+        now_s = self._clock.now_s()
+        if limit is None or not self._unacceptable.is_reached(now_s):
+            return False
+        # A function cannot stop for good: it lets a window pass, and then tries again.
+        self._closed_until_s = now_s + limit.window.total_seconds()
+        _log.error(
+            vocabulary.PUMP_STOPPED,
+            subscription=self.subscription.name,
+            error=str(self._limit_reached()),
+        )
+        return True
+
+    def _limit_reached(self) -> UnacceptableLimitReached:
+        limit = self.subscription.unacceptable_limit
+        assert limit is not None
+        return UnacceptableLimitReached(
+            self.subscription.name, limit.count, limit.window.total_seconds()
+        )
+
+
+def _routed(subscription: Subscription, *, is_spill_durable: bool) -> Subscription:
+    """The subscription as its router sees it: a disk that ends with the function keeps nothing."""
+    if is_spill_durable or subscription.on_routing_failure is not OnRoutingFailure.SPILL:
+        return subscription
+    return attrs.evolve(subscription, on_routing_failure=OnRoutingFailure.KEEP)

@@ -1,0 +1,99 @@
+"""Batch: deliveries that came together, run to one ending each, or to the end of their time.
+
+| a delivery is | when                                              | and then                     |
+|---------------|---------------------------------------------------|------------------------------|
+| waiting       | it was added                                      | starts as its lane allows    |
+| running       | a worker has it                                   |                              |
+| ended         | it was handled, put off or routed away            | told                         |
+| given back    | one before it in its group will come again, or    | told, as abandoned           |
+|               | nothing is started any more                       |                              |
+| lost          | the time was up while it ran                      | told; its handler is stopped |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from ..clock import Clock
+from ..message import Delivery
+from ..outcome import ABANDON, Ack
+from .ending import Ending
+from .lanes import Lanes
+from .workers import Workers
+
+Concluding = Callable[[Delivery, Callable[[Delivery], bool]], Awaitable[Ending | None]]
+"""As `Conclude`: the ending of a delivery, None when it was recalled meanwhile."""
+Told = Callable[[Delivery, Ending | None], None]
+"""Told how each delivery ended; None for one that was lost."""
+
+
+class Batch:
+    """Runs a batch once, as many at once as it may, and each group in order."""
+
+    def __init__(
+        self,
+        conclude: Concluding,
+        told: Told,
+        *,
+        concurrency: int,
+        single_lane: bool,
+        clock: Clock,
+    ) -> None:
+        self._conclude = conclude
+        self._told = told
+        self._clock = clock
+        self._lanes = Lanes(single_lane=single_lane)
+        self._workers = Workers(self._lanes, self._work, concurrency=concurrency)
+        self._open_count = 0
+        self._all_ended = asyncio.Event()
+
+    async def run(self, deliveries: Sequence[Delivery], *, limit_s: float | None) -> None:
+        """Return when each was told. After `limit_s` nothing is started, and what runs is lost."""
+        if not deliveries:
+            return
+        self._open_count = len(deliveries)
+        async with asyncio.TaskGroup() as group:
+            for delivery in deliveries:
+                self._lanes.add(delivery)
+            if limit_s is not None and limit_s <= 0:
+                self.give_back_unstarted()
+                return
+            self._workers.start(group)
+            self._workers.wake()
+            try:
+                async with self._clock.timeout(limit_s):
+                    await self._all_ended.wait()
+            except TimeoutError:
+                self.give_back_unstarted()
+                self._workers.recall_all()
+                await self._workers.wait_until_done()
+            self._workers.stop()
+
+    def give_back_unstarted(self) -> None:
+        """Start nothing any more; what runs goes on."""
+        self._give_back(self._lanes.clear())
+
+    async def _work(self, delivery: Delivery) -> None:
+        try:
+            ending = await self._conclude(delivery, self._workers.is_recalled)
+        except asyncio.CancelledError:
+            if not self._workers.is_recalled(delivery):
+                raise
+            ending = None
+        is_gone = ending is not None and isinstance(ending.action, Ack)
+        successors = self._lanes.finish(delivery, is_gone=is_gone)
+        self._tell(delivery, ending)
+        self._give_back(successors)
+        if self._lanes.ready_count:
+            self._workers.wake()
+
+    def _give_back(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            self._tell(delivery, Ending(delivery, ABANDON, ABANDON))
+
+    def _tell(self, delivery: Delivery, ending: Ending | None) -> None:
+        self._told(delivery, ending)
+        self._open_count -= 1
+        if not self._open_count:
+            self._all_ended.set()

@@ -1,0 +1,1 @@
+"""Orders on Lambda: the function, an event for it, and the template that deploys it."""
