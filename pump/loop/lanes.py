@@ -8,6 +8,8 @@
 | has one before it     | when that one was acked or routed away                           |
 | its predecessor was   | never here: it is handed back, and the broker delivers it after  |
 | deferred or given up  | its predecessor                                                  |
+| is its predecessor,   | when that one has ended: its lease was over, by the broker's     |
+| delivered again       | clock, before we knew                                            |
 """
 
 from __future__ import annotations
@@ -59,14 +61,15 @@ class Lanes:
     def finish(self, delivery: Delivery, *, is_gone: bool) -> Sequence[Delivery]:
         """A started message has ended; return those that must be handed back because of it.
 
-        `is_gone` says that it will not come again, so that its successor may start.
+        `is_gone` says that it will not come again, so that its successor may start. So may a
+        successor that is the same message.
         """
         key = self._key(delivery)
         if key is None:
             return ()
-        if not is_gone:
-            return self._close(key)
         behind = self._behind[key]
+        if not is_gone and not _is_next(delivery, behind):
+            return self._close(key)
         if behind:
             self._ready.append(behind.popleft())
             self._behind_count -= 1
@@ -117,3 +120,8 @@ class Lanes:
         if group is None and self._single_lane:
             return _WHOLE_QUEUE
         return group
+
+
+def _is_next(delivery: Delivery, behind: deque[Delivery]) -> bool:
+    """Whether the same message comes next, delivered again."""
+    return bool(behind) and behind[0].message.id == delivery.message.id

@@ -187,6 +187,23 @@ def test_when_a_head_fails_then_only_its_own_group_is_handed_back() -> None:
     assert lanes.take() is other
 
 
+def test_when_a_head_comes_again_before_we_gave_it_up_then_it_is_not_handed_back() -> None:
+    """R9: by the broker's clock the lease was over a moment earlier, and no attempt is wasted."""
+    lanes = Lanes()
+    message = a_message(group="g")
+    first, again = a_delivery(message, attempt=1), a_delivery(message, attempt=2)
+    successor = a_delivery(a_message(group="g"))
+    for delivery in (first, again, successor):
+        lanes.add(delivery)
+    assert lanes.take() is first
+
+    assert lanes.finish(first, is_gone=False) == ()
+
+    assert lanes.take() is again
+    assert lanes.take() is None
+    assert lanes.finish(again, is_gone=False) == (successor,)
+
+
 def test_when_one_behind_is_dropped_then_only_those_after_it_go_back_and_in_order() -> None:
     lanes = Lanes()
     head, before, dropped, after, last = (a_delivery(a_message(group="a")) for _ in range(5))
