@@ -11,6 +11,7 @@ import pytest
 from gateways.memory import MemoryGateway
 from pump.clock import breathe
 from pump.errors import MappingError
+from pump.loop.conclude import Conclude
 from pump.loop.ending import Ending
 from pump.loop.pump import Pump
 from pump.loop.receiver import Receiver
@@ -43,7 +44,7 @@ def acks_before_the_work(patch: pytest.MonkeyPatch) -> None:
         self._settler.submit(Ending(delivery, ACK, ACK))
         for _ in range(20):
             await breathe()
-        await self._handle(delivery)
+        await self._conclude(delivery, self._workers.is_recalled)
         self._lanes.finish(delivery, is_gone=True)
 
     patch.setattr(Pump, "_work", work)
@@ -124,15 +125,17 @@ def retries_once_more(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignores_the_delay(patch: pytest.MonkeyPatch) -> None:
-    honest = Pump._handle
+    honest = Conclude.__call__
 
-    async def handle(self: Pump, delivery: Delivery) -> Ending | None:
-        ending = await honest(self, delivery)
+    async def conclude(
+        self: Conclude, delivery: Delivery, is_recalled: Callable[[Delivery], bool]
+    ) -> Ending | None:
+        ending = await honest(self, delivery, is_recalled)
         if ending is None or not isinstance(ending.outcome, Defer):
             return ending
         return Ending(delivery, Defer(), ending.outcome)
 
-    patch.setattr(Pump, "_handle", handle)
+    patch.setattr(Conclude, "__call__", conclude)
 
 
 def looks_queues_up_early(patch: pytest.MonkeyPatch) -> None:
