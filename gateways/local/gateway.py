@@ -18,9 +18,10 @@ from pump.subscription import Subscription
 
 from .._engine.capabilities import ENGINE
 from .._engine.ports import EngineAdmin, EngineConsumer, EngineProducer
+from .._sqlite.errors import translate
+from .._sqlite.locks import FileLock
 from .client import Client
-from .errors import translate
-from .folder import DataFolder, FileLock
+from .folder import DataFolder
 from .host import Host
 from .switch import Switch
 

@@ -7,11 +7,13 @@ import asyncio
 from pump.clock import Clock
 
 from .._engine.engine import Engine
-from .database import Database, Run
+from .._sqlite.database import Database, Run
+from .._sqlite.locks import FileLock
 from .dispatcher import Dispatcher
-from .folder import DataFolder, FileLock
+from .folder import DataFolder
 from .journal import SqliteJournal
 from .recovery import Recovered, recover
+from .schema import SCHEMA
 from .server import Server
 
 
@@ -36,7 +38,9 @@ class Host:
     ) -> Host:
         """Recover from the file and open the door. The lock is the host's from here on."""
         try:
-            database = await Database.open(folder.database, max_bytes=max_bytes)
+            database = await Database.open(
+                folder.database, SCHEMA, max_bytes=max_bytes, companions=[lock.path]
+            )
             host = cls(folder, lock, database, owner, clock)
             try:
                 await host._start()

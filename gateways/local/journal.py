@@ -1,128 +1,23 @@
-"""The journal on disk: one writer task, one commit for everything that has gathered."""
+"""The journal on disk: what an engine must not forget, written by groups."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from pathlib import Path
-
-import attrs
 
 from pump.clock import Clock
-from pump.errors import StorageFailed
 
 from .._engine.journal import Done, Entry
-from .database import Database, Run
+from .._sqlite.database import Database
+from .._sqlite.group_commit import GroupCommit
 from .scribe import Scribe
 
 
-@attrs.define(eq=False)
-class _Pending:
-    runs: list[Run]
-    done: Done
-    ticket: asyncio.Future[None]
-    is_finished: bool = False
-
-
-class SqliteJournal:
-    """Group commit: entries gather while the commit before is on its way to the disk."""
+class SqliteJournal(GroupCommit):
+    """Group commit of an engine's entries."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
+        super().__init__(database)
         self._scribe = Scribe(clock)
-        self._pending: list[_Pending] = []
-        self._has_work = asyncio.Event()
-        self._writer: asyncio.Task[None] | None = None
-        self._is_closing = False
-
-    @property
-    def path(self) -> Path:
-        """The file that is written."""
-        return self._database.path
-
-    def start(self) -> None:
-        """Start the writer."""
-        self._writer = asyncio.create_task(self._write_groups(), name="pumphouse-journal")
 
     def write(self, entry: Entry, done: Done) -> asyncio.Future[None]:
-        return self._append(self._scribe.take_down(entry), done)
-
-    async def flush(self) -> None:
-        """Wait until everything given so far is written, or has failed."""
-        await asyncio.wait([self._append([], lambda error: None)])
-
-    def _append(self, runs: list[Run], done: Done) -> asyncio.Future[None]:
-        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        pending = _Pending(runs, done, ticket)
-        if self._is_closing:
-            _finish([pending], StorageFailed(str(self.path), "the gateway is closed"))
-        else:
-            self._pending.append(pending)
-            self._has_work.set()
-        return ticket
-
-    async def aclose(self) -> None:
-        """Write what has gathered, then refuse more."""
-        self._is_closing = True
-        self._has_work.set()
-        if self._writer is not None:
-            await self._writer
-
-    async def _write_groups(self) -> None:
-        group: Sequence[_Pending] = ()
-        try:
-            while self._pending or not self._is_closing:
-                await self._has_work.wait()
-                self._has_work.clear()
-                group, self._pending = self._pending, []
-                if group:
-                    await self._write_group(group)
-                    group = ()
-        finally:
-            # Cancelled with the loop: nobody may wait for ever.
-            self._is_closing = True
-            self._fail(group, StorageFailed(str(self.path), "its writer was stopped"))
-
-    async def _write_group(self, group: Sequence[_Pending]) -> None:
-        try:
-            await self._database.commit(merge(group))
-        except StorageFailed as error:
-            self._fail(group, error)
-        else:
-            _finish(group, None)
-
-    def _fail(self, group: Sequence[_Pending], error: StorageFailed) -> None:
-        # What gathered meanwhile was decided in the belief that this group succeeds.
-        behind, self._pending = self._pending, []
-        _finish([*group, *behind], error)
-
-
-def merge(group: Sequence[_Pending]) -> list[Run]:
-    """The statements of a group in order, equal neighbours joined into one run."""
-    merged: list[Run] = []
-    for pending in group:
-        for run in pending.runs:
-            if merged and merged[-1].sql == run.sql:
-                merged[-1].rows += run.rows
-            else:
-                merged.append(run)
-    return merged
-
-
-def _finish(group: Sequence[_Pending], error: StorageFailed | None) -> None:
-    for pending in group:
-        if not pending.is_finished:
-            _finish_one(pending, error)
-
-
-def _finish_one(pending: _Pending, error: StorageFailed | None) -> None:
-    pending.is_finished = True
-    pending.done(error)
-    if pending.ticket.done():
-        return
-    if error is None:
-        pending.ticket.set_result(None)
-    else:
-        pending.ticket.set_exception(error)
-        # Nobody waits for a lapse to be written; its failure is not a forgotten one.
-        pending.ticket.exception()
+        return self.append(self._scribe.take_down(entry), done)

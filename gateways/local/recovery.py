@@ -17,8 +17,8 @@ from pump.clock import Clock
 
 from .._engine.engine import Engine
 from .._engine.record import DELAYED, LEASED, READY, LeaseBatch, Record
+from .._sqlite.database import Database
 from . import codec
-from .database import Database
 
 
 @attrs.define

@@ -21,8 +21,8 @@ from .._engine.journal import (
     Settled,
 )
 from .._engine.record import LeaseBatch, Record
+from .._sqlite.database import Run
 from . import codec
-from .database import Run
 
 _INSERT_MESSAGES = "INSERT INTO messages VALUES"
 _MESSAGE = "(?, ?, ?, ?, ?, ?)"

@@ -12,7 +12,8 @@ import msgspec
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConnectionFailed
 
-from . import forking, wire
+from .._sqlite import forking
+from . import wire
 from .dispatcher import Dispatcher
 from .folder import DataFolder
 

@@ -243,3 +243,16 @@ async def test_when_a_crash_kept_a_dead_message_from_moving_then_a_restart_moves
 
     assert await QueueUser(again, "dead").bodies() == ["a"]
     assert (await QueueUser(again).stats()).delayed == 0
+
+
+async def test_when_the_file_is_removed_while_in_use_then_nothing_is_confirmed_any_more(
+    open_local: OpenLocal, clock: VirtualClock, tmp_path: Path
+) -> None:
+    """T3: what goes into a removed file is lost with the process."""
+    orders = await QueueUser(await open_local(clock)).create()
+    await orders.send("a")
+
+    await asyncio.to_thread((tmp_path / "queues.db").unlink)
+
+    with pytest.raises(StorageFailed, match="removed or replaced"):
+        await orders.send("b")

@@ -12,9 +12,10 @@ from hypothesis import given, settings, strategies as st
 
 from gateways._engine.engine import Engine
 from gateways._engine.record import DELAYED, LEASED
-from gateways.local.database import Database
+from gateways._sqlite.database import Database
 from gateways.local.journal import SqliteJournal
 from gateways.local.recovery import recover
+from gateways.local.schema import SCHEMA
 from pump.capabilities import OrderingMode
 from pump.message import Message
 from pump.outcome import ABANDON, ACK, Defer
@@ -94,7 +95,7 @@ def picture(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
 async def run(steps: list[tuple[Any, ...]], spec: QueueSpec, folder: Path) -> None:
     clock = VirtualClock()
     path = folder / "queues.db"
-    database = await Database.open(path)
+    database = await Database.open(path, SCHEMA)
     journal = SqliteJournal(database, clock)
     shop = Shop(Engine(clock, journal), clock)
     journal.start()
@@ -118,7 +119,7 @@ async def run(steps: list[tuple[Any, ...]], spec: QueueSpec, folder: Path) -> No
 
 
 async def recovered_image(path: Path, clock: VirtualClock) -> Engine:
-    database = await Database.open(await asyncio.to_thread(copy_of, path))
+    database = await Database.open(await asyncio.to_thread(copy_of, path), SCHEMA)
     engine = Engine(clock)
     await recover(engine, database)
     await engine.queues()

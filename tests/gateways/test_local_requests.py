@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from gateways._engine.engine import Engine
+from gateways._sqlite.database import Database
 from gateways.local import codec, wire
-from gateways.local.database import Database
 from gateways.local.dispatcher import Dispatcher
 from gateways.local.journal import SqliteJournal
 from gateways.local.recovery import recover
+from gateways.local.schema import SCHEMA
 from pump.errors import InvalidReceipt, PumpError, QueueNotFound, StorageFailed
 from pump.message import Message
 from pump.outcome import ABANDON, ACK, Action, Defer
@@ -31,7 +32,7 @@ class Hosting:
         self._clock = clock
 
     async def start(self) -> None:
-        self._database = await Database.open(self._path)
+        self._database = await Database.open(self._path, SCHEMA)
         self._journal = SqliteJournal(self._database, self._clock)
         self.engine = Engine(self._clock, self._journal)
         recovered = await recover(self.engine, self._database)

@@ -1,19 +1,15 @@
-"""The database file: made whole or not at all, recognised by its header, one writer.
-
-Tables: `queues` (settings), `messages` (one row each, in sequence order), `leases` (one row a
-receive, its members packed), `seen` (de-duplication ids), `replies` (remote requests that must
-not be carried out twice). Times are Unix times: they outlive the process.
-"""
+"""The database file: made whole or not at all, recognised by its header, one writer."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from struct import unpack_from
-from typing import Any
+from typing import Any, TypeVar
 
 import aiosqlite
 import attrs
@@ -21,29 +17,11 @@ import attrs
 from pump.errors import StorageFailed
 
 from .errors import translate
+from .presence import Presence
 
-APPLICATION_ID = 0x50554D50  # "PUMP"
-SCHEMA_VERSION = 1
+T = TypeVar("T")
+
 PAGE_BYTES = 4096
-
-_SCHEMA = """
-CREATE TABLE queues (name TEXT PRIMARY KEY, settings BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE messages (
-    seq INTEGER PRIMARY KEY, queue TEXT NOT NULL, attempt INTEGER NOT NULL,
-    due_s REAL NOT NULL, sent_s REAL NOT NULL, packed BLOB NOT NULL
-);
-CREATE TABLE leases (
-    id TEXT PRIMARY KEY, queue TEXT NOT NULL, owner TEXT NOT NULL, request INTEGER,
-    expires_s REAL NOT NULL, members BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE seen (
-    queue TEXT NOT NULL, key TEXT NOT NULL, until_s REAL NOT NULL, PRIMARY KEY (queue, key)
-) WITHOUT ROWID;
-CREATE TABLE replies (
-    owner TEXT NOT NULL, request INTEGER NOT NULL, reply BLOB NOT NULL,
-    PRIMARY KEY (owner, request)
-) WITHOUT ROWID;
-"""
 
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\x00"
@@ -51,6 +29,16 @@ _MAGIC = b"SQLite format 3\x00"
 
 # With six columns, far below SQLite's 32,766 parameters; more rows gained nothing here.
 _ROWS_AT_ONCE = 100
+
+
+@attrs.frozen(kw_only=True)
+class Schema:
+    """Whose file it is, and what is in a new one."""
+
+    application_id: int
+    version: int
+    tables: str = attrs.field(repr=False)
+    """The statements that make the tables."""
 
 
 @attrs.define
@@ -84,6 +72,7 @@ class _GroupConnection(sqlite3.Connection):
     """
 
     group: Sequence[Run] = ()
+    presence: Presence | None = None
 
     def commit(self) -> None:
         group, self.group = self.group, ()
@@ -97,6 +86,9 @@ class _GroupConnection(sqlite3.Connection):
             if self.in_transaction:
                 self.execute("ROLLBACK")
             raise
+        # Afterwards, so that nothing is acknowledged that was written into a removed file.
+        if self.presence is not None:
+            self.presence.check()
 
 
 class Database:
@@ -108,29 +100,63 @@ class Database:
         self._raw = raw
 
     @classmethod
-    async def open(cls, path: Path, *, max_bytes: int | None = None) -> Database:
-        """Open, or make, the file; `StorageFailed` leaves one that is not ours untouched."""
-        made: list[_GroupConnection] = []
+    async def open(
+        cls,
+        path: Path,
+        schema: Schema,
+        *,
+        max_bytes: int | None = None,
+        companions: Sequence[Path] = (),
+    ) -> Database:
+        """Open, or make, the file; `StorageFailed` leaves one that is not ours untouched.
+
+        No commit succeeds any more once it, its log or one of its companions, such as the
+        lock that keeps others away, is removed or replaced.
+        """
+        made: list[_GroupConnection | StorageFailed] = []
 
         def connect() -> sqlite3.Connection:
-            _recognise(path)
-            made.append(_connect(path, max_bytes))
-            return made[0]
+            try:
+                with translate(path):
+                    _recognise(path, schema)
+                    raw = _connect(path, max_bytes, companions)
+            except StorageFailed as error:
+                # Raised here, it would leave a thread behind that may outlive the loop.
+                made.append(error)
+                return sqlite3.connect(":memory:", check_same_thread=False)
+            made.append(raw)
+            return raw
 
-        with translate(path):
-            connection = await aiosqlite.Connection(connect, iter_chunk_size=1000)
-        return cls(path, connection, made[0])
+        connection = await aiosqlite.Connection(connect, iter_chunk_size=1000)
+        [opened] = made
+        if isinstance(opened, StorageFailed):
+            await connection.close()
+            raise opened
+        return cls(path, connection, opened)
 
     async def commit(self, group: Sequence[Run]) -> None:
-        """Write all of the group, durably, or nothing."""
+        """Write all of the group, durably, or nothing.
+
+        `StorageFailed` also when the file was removed or replaced: what it has taken by then
+        is lost, and no later commit succeeds.
+        """
         self._raw.group = group
-        with translate(self.path):
-            await self._connection.commit()
+        try:
+            with translate(self.path):
+                await self._connection.commit()
+        except (ValueError, OverflowError) as error:
+            # A text with half a surrogate pair, a number of more than 64 bits.
+            raise StorageFailed(str(self.path), f"cannot hold a value: {error}") from error
 
     async def rows(self, sql: str) -> Iterable[sqlite3.Row]:
         """Read."""
         with translate(self.path):
             return await self._connection.execute_fetchall(sql)
+
+    async def read(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        """Have `read` read whatever it likes, in a thread; nothing else may be under way."""
+        with translate(self.path):
+            return await asyncio.to_thread(read, self._raw)
 
     async def close(self) -> None:
         """Close; the last one to close also folds the log into the file."""
@@ -138,10 +164,19 @@ class Database:
             await self._connection.close()
 
 
-def _recognise(path: Path) -> None:
+def _recognise(path: Path, schema: Schema) -> None:
     """Read the header, without SQLite, so that a file which is not ours stays as it is."""
+    if path.is_symlink() and not path.exists():
+        raise StorageFailed(
+            str(path),
+            f"it links to {os.path.realpath(path)}, which is not there; mount or restore that, "
+            f"or remove the link",
+        )
+    if path.exists() and not path.is_file():
+        raise StorageFailed(str(path), "this is not a regular file; move it away")
     if not path.exists() or path.stat().st_size == 0:
-        _create(path)
+        # Where a link leads, not in its place.
+        _create(Path(os.path.realpath(path)), schema)
         return
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
@@ -150,27 +185,28 @@ def _recognise(path: Path) -> None:
             str(path), "this is not an SQLite file; move it away, or name another folder"
         )
     version, application = unpack_from(">I", header, 60)[0], unpack_from(">I", header, 68)[0]
-    if application != APPLICATION_ID:
+    if application != schema.application_id:
         raise StorageFailed(
             str(path), "this database is another program's; move it away, or name another folder"
         )
-    if version != SCHEMA_VERSION:
+    if version != schema.version:
         raise StorageFailed(
             str(path),
-            f"its format is version {version}, this release reads {SCHEMA_VERSION}; use the "
+            f"its format is version {version}, this release reads {schema.version}; use the "
             f"release that wrote it, or drain it there first",
         )
 
 
-def _create(path: Path) -> None:
+def _create(path: Path, schema: Schema) -> None:
     # Under another name first: a crash half-way leaves no half-made database.
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     connection = sqlite3.connect(draft)
     try:
         connection.executescript(
-            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
-            f"PRAGMA page_size = {PAGE_BYTES}; {_SCHEMA}"
+            f"PRAGMA application_id = {schema.application_id};"
+            f"PRAGMA user_version = {schema.version};"
+            f"PRAGMA page_size = {PAGE_BYTES}; {schema.tables}"
         )
         connection.commit()
     finally:
@@ -183,7 +219,7 @@ def _create(path: Path) -> None:
         os.close(folder)
 
 
-def _connect(path: Path, max_bytes: int | None) -> _GroupConnection:
+def _connect(path: Path, max_bytes: int | None, companions: Sequence[Path]) -> _GroupConnection:
     raw = sqlite3.connect(
         path,
         isolation_level=None,
@@ -197,6 +233,10 @@ def _connect(path: Path, max_bytes: int | None) -> _GroupConnection:
         raw.execute("PRAGMA synchronous = FULL")
         if max_bytes is not None:
             raw.execute(f"PRAGMA max_page_count = {max(1, max_bytes // PAGE_BYTES)}")
+        # The first look into the file makes its log, beside what the name may link to.
+        raw.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+        log = Path(f"{os.path.realpath(path)}-wal")
+        raw.presence = Presence(path, log, *companions)
     except BaseException:
         raw.close()
         raise

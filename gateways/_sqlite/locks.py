@@ -1,0 +1,49 @@
+"""Locks on files: held by one process, freed by the operating system however that one dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from . import forking
+
+
+class FileLock:
+    """An exclusive lock on a file, for as long as this object holds it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    def try_acquire(self) -> bool:
+        """Take the lock unless another holder, also in this process, has it."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Who locks a file that was removed meanwhile holds nothing.
+            is_ours = os.path.samestat(os.fstat(fd), os.stat(self.path))
+        except (BlockingIOError, FileNotFoundError):
+            is_ours = False
+        except BaseException:
+            os.close(fd)
+            raise
+        if not is_ours:
+            os.close(fd)
+            return False
+        self._fd = fd
+        forking.close_in_child(fd)
+        return True
+
+    def inscribe(self, text: str) -> None:
+        """Replace the content of the file that is locked."""
+        assert self._fd is not None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, text.encode(), 0)
+
+    def release(self) -> None:
+        """Let go; harmless when not held."""
+        if self._fd is not None:
+            forking.closed(self._fd)
+            os.close(self._fd)
+            self._fd = None

@@ -1,0 +1,33 @@
+"""The tables of the embedded broker.
+
+`queues` (settings), `messages` (one row each, in sequence order), `leases` (one row a receive,
+its members packed), `seen` (de-duplication ids), `replies` (remote requests that must not be
+carried out twice). Times are Unix times: they outlive the process.
+"""
+
+from __future__ import annotations
+
+from .._sqlite.database import Schema
+
+SCHEMA = Schema(
+    application_id=0x50554D50,  # "PUMP"
+    version=1,
+    tables="""
+CREATE TABLE queues (name TEXT PRIMARY KEY, settings BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE messages (
+    seq INTEGER PRIMARY KEY, queue TEXT NOT NULL, attempt INTEGER NOT NULL,
+    due_s REAL NOT NULL, sent_s REAL NOT NULL, packed BLOB NOT NULL
+);
+CREATE TABLE leases (
+    id TEXT PRIMARY KEY, queue TEXT NOT NULL, owner TEXT NOT NULL, request INTEGER,
+    expires_s REAL NOT NULL, members BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE seen (
+    queue TEXT NOT NULL, key TEXT NOT NULL, until_s REAL NOT NULL, PRIMARY KEY (queue, key)
+) WITHOUT ROWID;
+CREATE TABLE replies (
+    owner TEXT NOT NULL, request INTEGER NOT NULL, reply BLOB NOT NULL,
+    PRIMARY KEY (owner, request)
+) WITHOUT ROWID;
+""",
+)
