@@ -17,6 +17,8 @@ from .ports import QueueStats
 ENTRY_POINT_GROUP = "pumphouse.servers"
 DEFAULT_PORT = 9324
 """ElasticMQ's: what was configured for that finds us."""
+_EXTRA = {"aiohttp", "yaml"}
+"""What the extra `local` installs."""
 
 
 @attrs.frozen(kw_only=True)
@@ -80,7 +82,9 @@ def make_server(options: ServerOptions, *, kind: str = "sqs") -> QueueServer:
     for point in entry_points(group=ENTRY_POINT_GROUP, name=kind):
         try:
             factory = point.load()
-        except ImportError as error:
+        except ModuleNotFoundError as error:
+            if error.name not in _EXTRA:
+                raise
             raise ConfigurationError(
                 "pump local", kind, f"{error}; try: pip install 'pumphouse[local]'"
             ) from error

@@ -19,6 +19,7 @@ _COMMANDS = {
     "purge": "Remove every message from a queue.",
     "spill": "Show or send what could not be dead-lettered.",
     "doctor": "Check this machine, and an app.",
+    "local": "Serve SQS on this machine, durably.",
 }
 """In the order of a first hour with Pumphouse. Each is defined in the module of its name."""
 

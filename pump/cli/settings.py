@@ -10,6 +10,9 @@ import attrs
 GATEWAY = "PUMP_GATEWAY"
 LOG_LEVEL = "PUMP_LOG_LEVEL"
 LOG_FORMAT = "PUMP_LOG_FORMAT"
+# AWS's own names: whoever calls `pump local` has the same in his client's environment.
+AWS_ACCESS_KEY_ID = "AWS_ACCESS_KEY_ID"
+AWS_SECRET_ACCESS_KEY = "AWS_SECRET_ACCESS_KEY"
 
 
 @attrs.frozen(kw_only=True)
@@ -19,6 +22,8 @@ class Settings:
     gateway: str | None = None
     log_level: str | None = None
     log_format: str | None = None
+    aws_access_key_id: str | None = None
+    aws_secret_access_key: str | None = attrs.field(default=None, repr=False)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
@@ -28,4 +33,6 @@ class Settings:
             gateway=values.get(GATEWAY) or None,
             log_level=values.get(LOG_LEVEL) or None,
             log_format=values.get(LOG_FORMAT) or None,
+            aws_access_key_id=values.get(AWS_ACCESS_KEY_ID) or None,
+            aws_secret_access_key=values.get(AWS_SECRET_ACCESS_KEY) or None,
         )

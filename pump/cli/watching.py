@@ -15,6 +15,7 @@ from ..durations import format_duration
 from ..ports import QueueStats
 from .console import print_json, print_json_line, printable, stdout, table
 
+_NO_QUEUES = "There are no queues yet; `pump run` makes those of its app."
 _COLUMNS = ["queue", "waiting", "in flight", "delayed", "oldest"]
 
 
@@ -41,10 +42,10 @@ async def watch_queues(app: App, *, every: timedelta, as_json: bool) -> None:
             await SYSTEM_CLOCK.sleep(every.total_seconds())
 
 
-def queue_table(stats: Sequence[QueueStats]) -> RenderableType:
-    """The queues as a table."""
+def queue_table(stats: Sequence[QueueStats], *, empty: str = _NO_QUEUES) -> RenderableType:
+    """The queues as a table; `empty` is said when there are none."""
     if not stats:
-        return Text("There are no queues yet; `pump run` makes those of its app.")
+        return Text(empty)
     return table(_COLUMNS, map(_row, stats), right=_COLUMNS[1:])
 
 

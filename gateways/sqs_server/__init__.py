@@ -1,0 +1,1 @@
+"""An SQS server on this machine, over SQLite: what `pump local` runs."""

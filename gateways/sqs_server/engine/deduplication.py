@@ -1,0 +1,80 @@
+"""De-duplication: which messages were sent within the last five minutes."""
+
+from __future__ import annotations
+
+from collections import deque
+
+WINDOW_S = 300.0
+"""SQS's fixed interval."""
+
+
+class DeduplicationWindow:
+    """Remembers keys with the number of their message; forgets when told the time.
+
+    A key is a de-duplication id, or with a scope of message groups the id within its group.
+    Both are looked up whatever the scope: an id keeps the scope it was sent with.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+        self._order: deque[tuple[float, list[tuple[str, int]]]] = deque()
+        self._forgotten: list[str] = []
+
+    def find(self, *keys: str) -> int | None:
+        """The number of the message that was sent with one of the keys."""
+        for key in keys:
+            if (found := self._seen.get(key)) is not None:
+                return found
+        return None
+
+    def remember(self, key: str, seq: int) -> None:
+        """Refuse the key, until it is told how long with `keep`."""
+        self._seen[key] = seq
+
+    def keep(self, keys: list[tuple[str, int]], until_s: float) -> None:
+        """Refuse keys, each with the number of its message, until then."""
+        self._order.append((until_s, keys))
+
+    def withdraw(self, key: str, seq: int) -> None:
+        """Forget a key whose message was not accepted in the end."""
+        if self._seen.get(key) == seq:
+            del self._seen[key]
+
+    def clear(self, below: int) -> None:
+        """Forget the keys of all messages whose number is below this one."""
+        self._seen = {key: seq for key, seq in self._seen.items() if seq >= below}
+        self._order = deque(
+            (until_s, later)
+            for until_s, keys in self._order
+            if (later := [each for each in keys if each[1] >= below])
+        )
+        self._forgotten.clear()
+
+    def items(self) -> dict[str, int]:
+        """Every key with the number of its message."""
+        return dict(self._seen)
+
+    def forget(self, now_s: float) -> None:
+        """Forget the keys whose time is over."""
+        order = self._order
+        while order and order[0][0] <= now_s:
+            for key, seq in order.popleft()[1]:
+                # A withdrawn key may have been sent again, with another number.
+                if self._seen.get(key) == seq:
+                    del self._seen[key]
+                    self._forgotten.append(key)
+
+    def take_forgotten(self) -> list[str]:
+        """The keys forgotten since the last call, for whoever keeps a copy."""
+        forgotten, self._forgotten = self._forgotten, []
+        return forgotten
+
+
+def key_in_queue(deduplication_id: str) -> str:
+    """The key of an id that is unique in its queue."""
+    return f"q{deduplication_id}"
+
+
+def key_in_group(group: str, deduplication_id: str) -> str:
+    """The key of an id that is unique in its group; group ids contain no such character."""
+    return f"g{group}\n{deduplication_id}"

@@ -1,0 +1,357 @@
+"""The engine: the asynchronous shell over all queues of one server.
+
+It reads the clock, lets the state machine decide, has it written down, and finishes in the
+store's callback. Everything between two awaits is atomic, which is all the locking there is:
+an engine belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import partial
+
+from pump.clock import Clock
+
+from ..._sqlite.group_commit import Done
+from ..model import Accepted, Counts, NewMessage, QueueAddress, Received
+from ..settings import QueueSettings
+from .counting import LazyCounts
+from .delivery import deliver
+from .entries import (
+    Configured,
+    Content,
+    Counted,
+    Created,
+    Deleted,
+    Entry,
+    NullStore,
+    Purged,
+    Removed,
+    Sent,
+    Store,
+    Tasked,
+)
+from .identity import Identity, sequence_number
+from .mover import Mover
+from .moves import MoveTask, handle_of
+from .numbers import Numbers
+from .queue import Ask, Queue
+from .record import Record
+from .steps import Arrival, ReceiptProblem, Taken
+from .upkeep import Upkeep
+
+# A name stays taken for this long after its queue was deleted, for who wants AWS's strictness.
+_RECENT_S = 60.0
+
+
+class Engine:
+    """Queues with SQS's semantics. What changes something is as durable as the store when it
+    returns, and has changed nothing when it raises `StorageFailed`.
+    """
+
+    def __init__(self, clock: Clock, store: Store | None = None) -> None:
+        self.clock = clock
+        self.queues: dict[QueueAddress, Queue] = {}
+        self.identity = Identity.new()
+        self._store: Store = NullStore() if store is None else store
+        write = self._store.write
+        self.numbers = Numbers(write)
+        self.mover = Mover(clock, self.find, self.numbers.take, write)
+        self._upkeep = Upkeep(clock, self.find, self.mover, write)
+        self._counting = LazyCounts(clock, self._write_counts)
+        self._being_made: dict[QueueAddress, Future[Queue]] = {}
+        self._deleted_at_s: OrderedDict[QueueAddress, float] = OrderedDict()
+        """In the order of the times: who looks, or adds, forgets what is old."""
+        self._is_closed = True
+
+    async def open(self) -> None:
+        """Recover what the store has (T4): nothing is in flight, all counts are kept.
+
+        `StorageFailed` when it is damaged, not ours or used by another server.
+        """
+        await self._store.open(self)
+        self._is_closed = False
+
+    async def aclose(self) -> None:
+        """Send waiting receives home empty, write what is left, and close the store."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for queue in self.queues.values():
+            queue.close()
+        await self.mover.aclose()
+        self._counting.write_now()
+        await self._store.aclose()
+
+    # Messages.
+
+    async def send(self, queue: Queue, messages: Sequence[NewMessage]) -> list[Accepted]:
+        """Store messages; a duplicate is told what its original was told."""
+        clock, state = self.clock, queue.state
+        first = self.numbers.take(len(messages))
+        now_s, time_s = clock.now_s(), clock.time_s()
+        arrival = state.prepare(messages, first_seq=first, now_s=now_s, time_s=time_s)
+        entry = Sent(queue.number, arrival, time_s - now_s)
+        await self._written(entry, partial(self._finish_send, queue, arrival))
+        name = self.identity.message_id
+        if not state.is_fifo:
+            return [Accepted(id=name(number)) for number in arrival.numbers]
+        return [
+            Accepted(id=name(number), sequence_number=sequence_number(number))
+            for number in arrival.numbers
+        ]
+
+    async def receive(
+        self,
+        queue: Queue,
+        *,
+        max_count: int,
+        wait_s: float,
+        visibility_s: int,
+        attempt_id: str | None = None,
+    ) -> list[Received]:
+        """Hide messages for `visibility_s` and return them, waiting up to `wait_s` for the first.
+
+        Cancelled, or when its count cannot be written, nothing is hidden and nothing counted.
+        Raises `SqsError` (OverLimit) when too many messages of a standard queue are in flight.
+        """
+        ask = Ask(max_count, visibility_s, attempt_id)
+        if queue.waiting_count:
+            # What has fallen due in this moment belongs to those who wait.
+            queue.stir()
+        taken, has_buried = queue.serve(ask)
+        while taken is None and has_buried:
+            # What stood behind the dead ones may be free in a moment.
+            await self._upkeep.wait_for_burials()
+            taken, has_buried = queue.serve(ask)
+        if taken is None and wait_s > 0 and not self._is_closed and not queue.is_leaving:
+            taken = await queue.wait(ask, wait_s)
+        if taken is None:
+            return []
+        return await self._hand_out(queue, taken)
+
+    async def delete(self, queue: Queue, receipts: Sequence[str]) -> list[ReceiptProblem | None]:
+        """Delete messages by their receipts, and say for each what was wrong with it.
+
+        On a standard queue every receipt a message ever had deletes it, also when it is visible
+        or in flight again; FIFO queues know EXPIRED ones.
+        """
+        queue.promote()
+        deletion = queue.receipts.to_delete(receipts)
+        if deletion.records:
+            finish = partial(self._finish_delete, queue, deletion.records)
+            await self._written(Deleted(deletion.records), finish)
+        return deletion.problems
+
+    async def change_visibility(
+        self, queue: Queue, changes: Sequence[tuple[str, int]]
+    ) -> list[ReceiptProblem | None]:
+        """Hide messages for other times, counted from now; zero shows them at once.
+
+        On a standard queue every receipt a message ever had will do, and hides it once more when
+        it has become visible, as on AWS. Not durable: a restart ends every receive.
+        """
+        now_s = queue.promote()
+        problems = queue.receipts.change(changes, now_s=now_s)
+        queue.stir()
+        return problems
+
+    def counts(self, queue: Queue) -> Counts:
+        """Count a queue's messages."""
+        queue.promote()
+        return queue.state.counts(self.clock.time_s())
+
+    # Queues.
+
+    def find(self, address: QueueAddress) -> Queue | None:
+        """The queue of that name, None when there is none or it is being deleted."""
+        queue = self.queues.get(address)
+        return None if queue is None or queue.is_leaving else queue
+
+    async def create(self, settings: QueueSettings) -> Queue:
+        """Make a queue; one that exists is returned as it is."""
+        address = settings.address
+        queue = self.find(address)
+        if queue is not None:
+            return queue
+        being_made = self._being_made.get(address)
+        if being_made is None:
+            being_made = self._begin_queue(settings)
+        return await asyncio.shield(being_made)
+
+    async def configure(self, queue: Queue, settings: QueueSettings) -> None:
+        """Give a queue other settings; messages in it follow them from now on."""
+
+        def finish(error: Exception | None) -> None:
+            if error is None:
+                queue.state.reconfigure(settings)
+                queue.stir()
+
+        await self._written(Configured(queue.number, settings), finish)
+
+    async def delete_queue(self, queue: Queue) -> None:
+        """Delete a queue and all its messages; who waits for some goes home empty."""
+        if queue.is_leaving:
+            return
+        queue.is_leaving = True
+        entry = Removed(self._content(queue), queue.address)
+        await self._written(entry, partial(self._finish_removal, queue))
+
+    def was_deleted_recently(self, address: QueueAddress) -> bool:
+        """Whether AWS would not let the name be used again yet."""
+        self._forget_deleted()
+        return address in self._deleted_at_s
+
+    async def purge(self, queue: Queue) -> int:
+        """Remove every message, in flight or not, and every de-duplication id; count them."""
+        counts: list[int] = []
+        # What is sent from now on stays, and so must its de-duplication ids.
+        below = self.numbers.next
+
+        def finish(error: Exception | None) -> None:
+            if error is None:
+                counts.append(queue.state.clear(below))
+
+        await self._written(Purged(self._content(queue)), finish)
+        return counts[0]
+
+    # Move tasks.
+
+    async def start_move(
+        self, source: Queue, target: Queue | None, *, rate: int | None = None
+    ) -> MoveTask:
+        """Begin to move the visible messages of a queue to another, or to where each came from.
+
+        It goes on after a restart. Whether one may run already is the caller's to decide.
+        """
+        number = self.numbers.take(1)
+        task = MoveTask(
+            number=number,
+            handle=handle_of(self.identity.message_id(number)),
+            source=source.address,
+            target=None if target is None else target.address,
+            rate=rate,
+            to_move=self.counts(source).visible,
+            started_at_ms=int(self.clock.time_s() * 1000),
+        )
+
+        def finish(error: Exception | None) -> None:
+            if error is None:
+                self.mover.start(task)
+
+        await self._written(Tasked(task, self.mover.outdated(task.source)), finish)
+        return task
+
+    def moves(self, source: Queue) -> list[MoveTask]:
+        """The tasks from a queue, newest first."""
+        return self.mover.tasks.get(source.address, [])[::-1]
+
+    async def cancel_move(self, task: MoveTask) -> int:
+        """End a task, and return how many messages it has moved."""
+        return await self.mover.cancel(task)
+
+    # What recovery asks for.
+
+    def admit(self, number: int, settings: QueueSettings) -> Queue:
+        """Make a queue in memory only."""
+        queue = Queue(number, settings, self.clock, self.identity, self._upkeep)
+        self.queues[settings.address] = queue
+        return queue
+
+    # Writing, and finishing what is written.
+
+    async def _written(self, entry: Entry, done: Done) -> None:
+        ticket = self._store.write(entry, done)
+        if ticket is not None:
+            await ticket
+
+    def _finish_send(self, queue: Queue, arrival: Arrival, error: Exception | None) -> None:
+        if error is not None:
+            queue.state.withdraw(arrival)
+            return
+        records = arrival.records
+        if records:
+            self.numbers.settled = records[-1].seq
+        if not queue.is_gone:
+            queue.state.add(records, arrival.delays)
+            queue.stir()
+
+    async def _hand_out(self, queue: Queue, taken: Taken) -> list[Received]:
+        if queue.settings.redrive is None:
+            self._counting.note(taken.records)
+        elif not taken.is_repeated:
+            await self._count(queue, taken)
+        return deliver(
+            taken, queue=queue.number, identity=self.identity, is_fifo=queue.state.is_fifo
+        )
+
+    async def _count(self, queue: Queue, taken: Taken) -> None:
+        """Have the counts written that decide when a message is dead."""
+
+        def finish(error: Exception | None) -> None:
+            if error is not None:
+                queue.revoke(taken)
+
+        try:
+            await self._written(Counted(taken.records), finish)
+        except BaseException:
+            queue.revoke(taken)
+            self._counting.note(taken.records)
+            raise
+
+    def _finish_delete(
+        self, queue: Queue, records: Sequence[Record], error: Exception | None
+    ) -> None:
+        if error is None:
+            queue.state.remove(records)
+        else:
+            queue.state.restore(records, now_s=self.clock.now_s())
+        queue.stir()
+
+    def _write_counts(self, records: Sequence[Record]) -> None:
+        def finish(error: Exception | None) -> None:
+            if error is not None and not self._is_closed:
+                self._counting.note(records)
+
+        self._store.write(Counted(records), finish)
+
+    def _begin_queue(self, settings: QueueSettings) -> Future[Queue]:
+        made: Future[Queue] = asyncio.get_running_loop().create_future()
+        number = self.numbers.take(1)
+
+        def finish(error: Exception | None) -> None:
+            self._being_made.pop(settings.address, None)
+            if error is None:
+                made.set_result(self.admit(number, settings))
+            else:
+                made.set_exception(error)
+                made.exception()
+
+        self._being_made[settings.address] = made
+        self._store.write(Created(number, settings), finish)
+        return made
+
+    def _finish_removal(self, queue: Queue, error: Exception | None) -> None:
+        if error is not None:
+            queue.is_leaving = False
+            return
+        queue.is_gone = True
+        if self.queues.get(queue.address) is queue:
+            del self.queues[queue.address]
+        self._forget_deleted()
+        self._deleted_at_s[queue.address] = self.clock.now_s()
+        self._deleted_at_s.move_to_end(queue.address)
+        self.mover.forget(queue.address)
+        queue.state.clear(self.numbers.next)
+        queue.close()
+
+    def _forget_deleted(self) -> None:
+        deleted, before_s = self._deleted_at_s, self.clock.now_s() - _RECENT_S
+        while deleted and deleted[next(iter(deleted))] <= before_s:
+            deleted.popitem(last=False)
+
+    def _content(self, queue: Queue) -> Content:
+        return Content(queue.number, queue.state.records.values(), self.numbers.settled)

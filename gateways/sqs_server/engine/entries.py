@@ -1,0 +1,163 @@
+"""Entries: what must not be forgotten, and who is told when it is written.
+
+The engine changes its memory in the callback of a write, so memory never runs ahead of what is
+durable: a send becomes visible, a delete final, a moved message received, only when written.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from ..._sqlite.group_commit import Done
+from ..model import QueueAddress
+from ..settings import QueueSettings
+from .record import Record
+from .steps import Arrival
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .moves import MoveStatus, MoveTask
+
+
+class Reserved(msgspec.Struct, frozen=True):
+    """Numbers below this one may be in use."""
+
+    below: int
+
+
+class Created(msgspec.Struct, frozen=True):
+    """A queue was made."""
+
+    number: int
+    settings: QueueSettings
+
+
+class Configured(msgspec.Struct, frozen=True):
+    """A queue got other settings."""
+
+    number: int
+    settings: QueueSettings
+
+
+class Content(msgspec.Struct, frozen=True):
+    """Where all that is, or is being, written of a queue is found, without searching the
+    whole file.
+    """
+
+    number: int
+    records: Collection[Record]
+    """Its messages that are written, oldest first."""
+    settled: int
+    """What is being written has higher numbers, and there is little else that has."""
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """A queue was deleted, with all it had."""
+
+    content: Content
+    address: QueueAddress
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """Messages were accepted."""
+
+    number: int
+    arrival: Arrival
+    unix_offset_s: float
+    """What makes a Unix time of the clock's."""
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """Messages were received, or a receive was undone."""
+
+    records: Sequence[Record]
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """Messages were deleted, or their retention has ended."""
+
+    records: Sequence[Record]
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """Messages become others, in another queue."""
+
+    pairs: Sequence[tuple[Record, int, Record]]
+    """Each as it was, the number of the queue it goes to, and what it is there."""
+    task: MoveTask | None = None
+    """The task that moves them, with its progress as it will be."""
+    moved: int = 0
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """Every message of a queue was removed."""
+
+    content: Content
+
+
+class Tasked(msgspec.Struct, frozen=True):
+    """A move task began, and others, long over, are forgotten."""
+
+    task: MoveTask
+    forgotten: Sequence[MoveTask] = ()
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A move task ended."""
+
+    task: MoveTask
+    status: MoveStatus
+    reason: str | None = None
+
+
+Entry = (
+    Reserved
+    | Created
+    | Configured
+    | Removed
+    | Sent
+    | Counted
+    | Deleted
+    | Moved
+    | Purged
+    | Tasked
+    | Ended
+)
+
+
+class Store(Protocol):
+    """Writes entries in the order given, each wholly or not at all.
+
+    When one fails, all that were waiting behind it fail too: they were decided in the belief
+    that it would succeed (a duplicate is only refused because the first one is being stored).
+    """
+
+    async def open(self, engine: Engine) -> None:
+        """Get hold of the storage and fill the engine with what it says."""
+
+    def write(self, entry: Entry, done: Done) -> Future[None] | None:
+        """Take an entry; `done` is called when it is written or has failed, in order.
+
+        Returns None when `done` was called already, else a future that ends after `done`,
+        with the same error. Cancelling the future stops nothing.
+        """
+
+    async def aclose(self) -> None:
+        """Write what was given, and let go of the storage."""
+
+
+class NullStore:
+    """Forgets everything at once: for tests, and for servers that need to keep nothing."""
+
+    async def open(self, engine: Engine) -> None:
+        """Nothing to recover."""
+
+    def write(self, entry: Entry, done: Done) -> None:
+        done(None)
+
+    async def aclose(self) -> None:
+        """Nothing to let go of."""

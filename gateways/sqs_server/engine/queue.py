@@ -1,0 +1,266 @@
+"""A queue: its state, those who wait for its messages, and its timers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Protocol
+
+import attrs
+import msgspec
+
+from pump.clock import Clock, Timer
+
+from ..errors import SqsError, over_limit
+from ..model import QueueAddress
+from ..settings import QueueSettings
+from .identity import Identity
+from .receipts import Receipts
+from .record import Record
+from .state import QueueState
+from .steps import Taken
+
+MAX_IN_FLIGHT_COUNT = 120_000
+"""SQS refuses a receive from a standard queue beyond this, and a FIFO queue gives out no more."""
+
+# What falls due within this is due now, so that sums of floats never make a test, or a timer,
+# miss the moment by a rounding error. Far below any visibility that makes sense.
+TICK_S = 1e-6
+
+
+class Caretaker(Protocol):
+    """Who writes down what a queue noticed by itself."""
+
+    def bury(self, queue: Queue, records: Sequence[Record]) -> None:
+        """Messages in limbo had their last delivery."""
+
+    def expire(self, queue: Queue, records: Sequence[Record]) -> None:
+        """The retention of messages, in limbo now, is over."""
+
+    def dead_after(self, queue: Queue) -> float:
+        """How many deliveries a message may have before it is buried."""
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """What a receiver wants."""
+
+    max_count: int
+    visibility_s: float
+    attempt_id: str | None = None
+
+
+@attrs.define(eq=False)
+class _Waiter:
+    ask: Ask
+    served: asyncio.Future[Taken | None]
+
+
+class Queue:
+    """Serves waiting receivers, first come first served, when there is something; never polls.
+
+    Messages are handed to the one who has waited longest in the moment they become available,
+    so nobody who asks later can be faster.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        settings: QueueSettings,
+        clock: Clock,
+        identity: Identity,
+        caretaker: Caretaker,
+    ) -> None:
+        self.number = number
+        self.state = QueueState(settings)
+        self.receipts = Receipts(number, identity, self.state)
+        self.is_leaving = False
+        """Whether its deletion is being written: nothing may be moved here any more."""
+        self.is_gone = False
+        """Whether it is deleted; what arrives late is dropped."""
+        self._clock = clock
+        self._caretaker = caretaker
+        self._waiters: deque[_Waiter] = deque()
+        self._is_closed = False
+        self._is_stirring = False
+        self._must_stir_again = False
+        self._visibility_alarm = _Alarm(clock, self.stir)
+        self._retention_alarm = _Alarm(clock, self._retire)
+
+    @property
+    def settings(self) -> QueueSettings:
+        """What it is set to."""
+        return self.state.settings
+
+    @property
+    def address(self) -> QueueAddress:
+        """What it is called."""
+        return self.state.settings.address
+
+    @property
+    def waiting_count(self) -> int:
+        """How many receivers wait."""
+        return len(self._waiters)
+
+    def serve(self, ask: Ask) -> tuple[Taken | None, bool]:
+        """Take what is asked for, and say whether messages were buried on the way."""
+        now_s = self.promote()
+        state = self.state
+        if ask.attempt_id is not None and state.is_fifo:
+            before = state.attempts.find(ask.attempt_id, now_s)
+            if before is not None:
+                return state.repeat(before, visibility_s=ask.visibility_s, now_s=now_s), False
+        allowed = MAX_IN_FLIGHT_COUNT - state.in_flight_count
+        if allowed <= 0:
+            if state.is_fifo:
+                return None, False
+            raise over_limit(f"{MAX_IN_FLIGHT_COUNT} messages are in flight; delete some.")
+        return self._take(ask, min(ask.max_count, allowed), now_s)
+
+    def _take(self, ask: Ask, max_count: int, now_s: float) -> tuple[Taken | None, bool]:
+        state = self.state
+        taken, dead = state.take(
+            max_count,
+            visibility_s=ask.visibility_s,
+            now_s=now_s,
+            time_s=self._clock.time_s(),
+            limit=self._caretaker.dead_after(self),
+        )
+        if dead:
+            self._caretaker.bury(self, dead)
+        if taken is not None:
+            if ask.attempt_id is not None and state.is_fifo:
+                state.attempts.remember(ask.attempt_id, taken, now_s)
+            if ask.visibility_s <= 0:
+                state.promote(now_s)
+        return taken, bool(dead)
+
+    async def wait(self, ask: Ask, wait_s: float) -> Taken | None:
+        """Wait for messages; None when `wait_s` have passed without any.
+
+        Cancelled, nothing is hidden or counted for this receiver.
+        """
+        served: asyncio.Future[Taken | None] = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_later(wait_s, lambda: _answer(served, None))
+        waiter = _Waiter(ask, served)
+        self._waiters.append(waiter)
+        self._arm()
+        try:
+            return await served
+        except asyncio.CancelledError:
+            if served.done() and not served.cancelled() and served.exception() is None:
+                self.revoke(served.result())
+            raise
+        finally:
+            timer.cancel()
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def revoke(self, taken: Taken | None) -> None:
+        """Make what reached nobody available again, uncounted."""
+        if taken is not None and not taken.is_repeated:
+            self.state.revoke(taken)
+            self.stir()
+
+    def stir(self) -> None:
+        """Serve those who wait: something has changed, or time has passed."""
+        # A store that writes at once finishes a burial, and stirs, in the middle of a serve.
+        if self._is_stirring:
+            self._must_stir_again = True
+            return
+        if self._waiters:
+            self._is_stirring = True
+            try:
+                self.promote()
+                self._serve_waiters()
+            finally:
+                self._is_stirring = False
+        self._arm()
+
+    def _serve_waiters(self) -> None:
+        while self._waiters and self.state.line.has_candidates():
+            self._must_stir_again = False
+            waiter = self._waiters[0]
+            if waiter.served.done() or self._serve_waiter(waiter):
+                self._waiters.popleft()
+            elif not self._must_stir_again:
+                return
+
+    def _serve_waiter(self, waiter: _Waiter) -> bool:
+        try:
+            taken, _ = self.serve(waiter.ask)
+        except SqsError as error:
+            waiter.served.set_exception(error)
+            return True
+        if taken is None:
+            return False
+        waiter.served.set_result(taken)
+        return True
+
+    def promote(self) -> float:
+        """Let the queue catch up with the clock, and return the time."""
+        now_s = self._clock.now_s()
+        state = self.state
+        if state.agenda.may_be_due(now_s + TICK_S):
+            state.promote(now_s + TICK_S)
+        time_s = self._clock.time_s() + TICK_S
+        if state.expiry_hint_s <= time_s and not self._is_closed:
+            records = state.expired(time_s)
+            if records:
+                self._caretaker.expire(self, records)
+        return now_s
+
+    def close(self) -> None:
+        """Send every waiter away and disarm the timers, for good."""
+        self._is_closed = True
+        while self._waiters:
+            _answer(self._waiters.popleft().served, None)
+        self._visibility_alarm.disarm()
+        self._retention_alarm.disarm()
+
+    def _retire(self) -> None:
+        self.promote()
+        self.stir()
+
+    def _arm(self) -> None:
+        if self._is_closed:
+            return
+        hint_s = self.state.expiry_hint_s
+        if hint_s < self._retention_alarm.due_s:
+            self._retention_alarm.arm(hint_s, hint_s - self._clock.time_s())
+        if self._waiters:
+            due_s = self.state.agenda.next_due_s()
+            if due_s < self._visibility_alarm.due_s:
+                self._visibility_alarm.arm(due_s, due_s - self._clock.now_s())
+
+
+class _Alarm:
+    """One timer, set to the earliest moment it was asked for."""
+
+    def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
+        self.due_s = inf
+        self._clock = clock
+        self._on_ring = ring
+        self._timer: Timer | None = None
+
+    def arm(self, due_s: float, delay_s: float) -> None:
+        self.disarm()
+        self.due_s = due_s
+        self._timer = self._clock.call_later(max(0.0, delay_s - TICK_S / 2), self._ring)
+
+    def disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.due_s = inf
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.due_s = inf
+        self._on_ring()
+
+
+def _answer(served: asyncio.Future[Taken | None], taken: Taken | None) -> None:
+    if not served.done():
+        served.set_result(taken)

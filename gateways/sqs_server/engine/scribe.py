@@ -1,0 +1,178 @@
+"""The scribe: an entry as rows. Taken down at once, for records change afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from ..._sqlite.database import Run
+from .codec import pack_settings
+from .entries import (
+    Configured,
+    Content,
+    Counted,
+    Created,
+    Deleted,
+    Ended,
+    Entry,
+    Moved,
+    Purged,
+    Removed,
+    Reserved,
+    Sent,
+    Tasked,
+)
+from .moves import MoveTask
+from .record import Record
+from .schema import RESERVED
+
+_INSERT_MESSAGES = "INSERT INTO messages VALUES"
+_MESSAGE = "(?, ?, NULL, 0, ?, 0.0, ?, ?, NULL, ?, ?)"
+_DELETE_MESSAGES = "DELETE FROM messages WHERE seq BETWEEN ? AND ?"
+_COUNT_MESSAGE = "UPDATE messages SET received = ?, first_s = ? WHERE seq = ?"
+_MOVE_MESSAGE = (
+    "UPDATE messages SET seq = ?, queue = ?, origin = ?, received = 0, sent_s = ?, first_s = 0.0, "
+    "due_s = 0.0, source = ? WHERE seq = ?"
+)
+_REMEMBER_KEY = "INSERT OR REPLACE INTO seen VALUES"
+_KEY = "(?, ?, ?, ?)"
+_FORGET_KEY = "DELETE FROM seen WHERE queue = ? AND key = ?"
+_CREATE = "INSERT INTO queues VALUES (?, ?)"
+# Not inserted: it may have been deleted in the meantime.
+_CONFIGURE = "UPDATE queues SET settings = ? WHERE number = ?"
+_REMOVE = "DELETE FROM queues WHERE number = ?"
+_PURGE_MESSAGES = "DELETE FROM messages WHERE seq > ? AND queue = ?"
+_PURGE_KEYS = "DELETE FROM seen WHERE queue = ?"
+_RESERVE = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+_INSERT_TASK = "INSERT INTO moves VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_FORGET_TASK = "DELETE FROM moves WHERE number = ?"
+_FORGET_TASKS = "DELETE FROM moves WHERE source = ?"
+_PROGRESS = "UPDATE moves SET moved = ? WHERE number = ?"
+_END_TASK = "UPDATE moves SET status = ?, reason = ? WHERE number = ?"
+
+FORGET_ORPHANS = [
+    f"DELETE FROM {table} WHERE queue NOT IN (SELECT number FROM queues)"
+    for table in ("messages", "seen")
+]
+"""Forget what came too late for queues that were deleted."""
+
+# A search looks at every later message of every queue, but in one step.
+_FEW = 5_000
+
+
+def take_down(entry: Entry) -> list[Run]:
+    """The statements that make the entry durable, in order."""
+    match entry:
+        case Sent():
+            return _sent(entry)
+        case Deleted(records):
+            return [Run(_DELETE_MESSAGES, ranges(records))]
+        case Counted(records):
+            rows = [(r.receive_count, r.first_at_s, r.seq) for r in records]
+            return [Run(_COUNT_MESSAGE, rows)]
+        case Moved():
+            return _moved(entry)
+        case Reserved(below):
+            return [Run(_RESERVE, [(RESERVED, below)])]
+        case Created(number, settings):
+            return [Run(_CREATE, [(number, pack_settings(settings))])]
+        case Configured(number, settings):
+            return [Run(_CONFIGURE, [(pack_settings(settings), number)])]
+        case Removed(content, address):
+            gone = [Run(_REMOVE, [(content.number,)]), Run(_FORGET_TASKS, [(address.arn,)])]
+            return gone + _purged(content)
+        case Purged(content):
+            return _purged(content)
+        case Tasked(task, forgotten):
+            forget = Run(_FORGET_TASK, [(each.number,) for each in forgotten])
+            return [forget, Run(_INSERT_TASK, [_task(task)])]
+        case Ended(task, status, reason):
+            return [Run(_END_TASK, [(status.value, reason, task.number)])]
+        case _:
+            assert_never(entry)
+
+
+def _sent(entry: Sent) -> list[Run]:
+    number, offset_s, arrival = entry.number, entry.unix_offset_s, entry.arrival
+    rows = [
+        (
+            r.seq,
+            number,
+            r.sent_at_s,
+            0.0 if r.hold is None else r.hold.due_s + offset_s,
+            r.group,
+            r.extra,
+            r.body,
+        )
+        for r in arrival.records
+    ]
+    runs = [Run(_INSERT_MESSAGES, rows, _MESSAGE)] if rows else []
+    if arrival.forgotten:
+        runs.append(Run(_FORGET_KEY, [(number, key) for key in arrival.forgotten]))
+    if arrival.keys:
+        until_s = arrival.keys_until_s + offset_s
+        keys = [(number, key, seq, until_s) for key, seq in arrival.keys]
+        runs.append(Run(_REMEMBER_KEY, keys, _KEY))
+    return runs
+
+
+def _moved(entry: Moved) -> list[Run]:
+    rows = [
+        (
+            moved.seq,
+            number,
+            None if moved.origin == moved.seq else moved.origin,
+            moved.sent_at_s,
+            moved.source,
+            record.seq,
+        )
+        for record, number, moved in entry.pairs
+    ]
+    runs = [Run(_MOVE_MESSAGE, rows)]
+    if entry.task is not None:
+        runs.append(Run(_PROGRESS, [(entry.moved, entry.task.number)]))
+    return runs
+
+
+def _purged(content: Content) -> list[Run]:
+    """Delete few messages one by one, many by a search that begins with the oldest."""
+    number, records, after = content.number, content.records, content.settled
+    runs = []
+    if len(records) > _FEW:
+        after = next(iter(records)).seq - 1
+    elif records:
+        runs.append(Run(_DELETE_MESSAGES, ranges(list(records))))
+    runs.append(Run(_PURGE_MESSAGES, [(after, number)]))
+    return [*runs, Run(_PURGE_KEYS, [(number,)])]
+
+
+def _task(task: MoveTask) -> tuple[object, ...]:
+    return (
+        task.number,
+        task.handle,
+        task.source.arn,
+        None if task.target is None else task.target.arn,
+        task.rate,
+        task.to_move,
+        task.started_at_ms,
+        task.status.value,
+        task.moved,
+        task.failure_reason,
+    )
+
+
+def ranges(records: Sequence[Record]) -> list[tuple[int, int]]:
+    """The numbers as ranges without gaps; a batch that is deleted whole is mostly one."""
+    if len(records) == 1:
+        return [(records[0].seq, records[0].seq)]
+    found: list[tuple[int, int]] = []
+    for seq in _sorted_numbers(records):
+        if found and found[-1][1] >= seq - 1:
+            found[-1] = (found[-1][0], seq)
+        else:
+            found.append((seq, seq))
+    return found
+
+
+def _sorted_numbers(records: Iterable[Record]) -> list[int]:
+    return sorted(record.seq for record in records)

@@ -1,0 +1,363 @@
+"""One queue as a pure state machine: no await, no clock, no log; times are arguments.
+
+`record.Phase` has the transitions, `line.py` and `fifo_line.py` the order. Whatever removes a
+message takes two steps so that it can be written down in between: the message goes to limbo,
+where nobody receives it, and then `remove` or, when the write failed, `restore`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf
+from sys import intern
+
+from ..model import Counts, NewMessage
+from ..settings import QueueSettings
+from .agenda import Agenda
+from .ages import Ages
+from .attempts import Attempts
+from .codec import check_text, pack_extra
+from .deduplication import WINDOW_S, DeduplicationWindow, key_in_group, key_in_queue
+from .fifo_line import FifoLine
+from .line import Line, StandardLine
+from .record import DELAYED, GONE, IN_FLIGHT, LIMBO, VISIBLE, Hold, Record
+from .steps import Arrival, Taken
+
+
+class QueueState:
+    """Everything one queue knows. The caller promotes before it takes or looks."""
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self.settings = settings
+        self.is_fifo = settings.address.is_fifo
+        self.records: dict[int, Record] = {}
+        """Every message, oldest first."""
+        self.agenda = Agenda()
+        self.ages = Ages(self.records)
+        self.deduplication = DeduplicationWindow()
+        self.attempts = Attempts()
+        self.line: Line = FifoLine() if self.is_fifo else StandardLine()
+        self.expiry_hint_s = inf
+        """No message's retention ends before this Unix time."""
+        self._counts = [0, 0, 0, 0, 0]
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many messages somebody works on, or is removing."""
+        return self._counts[IN_FLIGHT] + self._counts[LIMBO]
+
+    # Sending.
+
+    def prepare(
+        self, messages: Sequence[NewMessage], *, first_seq: int, now_s: float, time_s: float
+    ) -> Arrival:
+        """Make records for the messages that are not duplicates; `add` stores them."""
+        arrival = Arrival(keys_until_s=now_s + WINDOW_S)
+        records, numbers, own_delay_s = arrival.records, arrival.numbers, self.settings.delay_s
+        if self.is_fifo:
+            self.deduplication.forget(now_s)
+            arrival.forgotten = self.deduplication.take_forgotten()
+        seq = first_seq
+        for message, extra in zip(messages, _pack_all(messages), strict=True):
+            group = message.group
+            if self.is_fifo:
+                original = self._admit(message, seq, arrival)
+                if original is not None:
+                    numbers.append(original)
+                    continue
+            elif group is not None:
+                group = intern(group)
+            record = Record(seq, seq, message.body, extra, group, None, time_s)
+            delay_s = own_delay_s if message.delay_s is None else message.delay_s
+            if delay_s > 0:
+                _delay(record, now_s + delay_s, arrival)
+            records.append(record)
+            numbers.append(seq)
+            seq += 1
+        if arrival.keys:
+            self.deduplication.keep(arrival.keys, arrival.keys_until_s)
+        return arrival
+
+    def _admit(self, message: NewMessage, seq: int, arrival: Arrival) -> int | None:
+        """Remember the key of a new message; the number of the original for a duplicate."""
+        given, group = message.deduplication_id, message.group or ""
+        if given is None:
+            return None
+        in_queue, in_group = key_in_queue(given), key_in_group(group, given)
+        original = self.deduplication.find(in_queue, in_group)
+        if original is None:
+            key = in_group if self.settings.deduplicates_per_group else in_queue
+            self.deduplication.remember(key, seq)
+            arrival.keys.append((key, seq))
+        return original
+
+    def withdraw(self, arrival: Arrival) -> None:
+        """Forget the keys of messages that were not accepted in the end."""
+        for key, seq in arrival.keys:
+            self.deduplication.withdraw(key, seq)
+
+    def add(self, records: Iterable[Record], delays: Iterable[Hold] = ()) -> None:
+        """Store records in the order of their numbers, and the holds of those delayed."""
+        known, append, ages, counts = self.records, self.line.append, self.ages, self._counts
+        oldest_s = self.expiry_hint_s - self.settings.retention_s
+        for record in records:
+            known[record.seq] = record
+            counts[record.phase] += 1
+            append(record)
+            sent_at_s = record.sent_at_s
+            if sent_at_s >= ages.latest_s:
+                ages.latest_s = sent_at_s
+            else:
+                ages.note_elder(record)
+            if sent_at_s < oldest_s:
+                oldest_s = sent_at_s
+        self.expiry_hint_s = oldest_s + self.settings.retention_s
+        for hold in delays:
+            self.agenda.add(hold)
+
+    # Receiving.
+
+    def take(
+        self, max_count: int, *, visibility_s: float, now_s: float, time_s: float, limit: float
+    ) -> tuple[Taken | None, list[Record]]:
+        """Hide up to `max_count` messages for a receiver.
+
+        Those that were received `limit` times already go to limbo instead, and are returned
+        apart, for the shell to move them.
+        """
+        if not self.line.has_candidates():
+            return None, []
+        records, dead = self.line.take(max_count, limit)
+        counts = self._counts
+        for record in dead:
+            record.phase = LIMBO
+        counts[LIMBO] += len(dead)
+        counts[VISIBLE] -= len(dead) + len(records)
+        if not records:
+            return None, dead
+        hold = Hold(now_s + visibility_s, records, now_s, len(records))
+        for record in records:
+            record.phase = IN_FLIGHT
+            record.hold = hold
+            record.receive_count += 1
+            if not record.first_at_s:
+                record.first_at_s = time_s
+        counts[IN_FLIGHT] += len(records)
+        self.agenda.add(hold)
+        return Taken(records, [r.receive_count for r in records], hold), dead
+
+    def repeat(self, taken: Taken, *, visibility_s: float, now_s: float) -> Taken:
+        """Hide what an attempt took for longer, to be handed out once more."""
+        hold = Hold(now_s + visibility_s, taken.records, now_s)
+        repeated = Taken(taken.records, taken.receive_counts, hold, True)
+        self.attempts.replace(taken, repeated)
+        for record in taken.records:
+            self._rehide(record, hold)
+        self.agenda.add(hold)
+        return repeated
+
+    def revoke(self, taken: Taken) -> None:
+        """Undo a `take` that reached nobody: nothing is hidden, nothing counted."""
+        for record in taken.records:
+            if record.phase == IN_FLIGHT and record.hold is taken.hold:
+                record.receive_count -= 1
+                if not record.receive_count:
+                    record.first_at_s = 0.0
+                self.show(record)
+
+    # Visibility.
+
+    def change(self, changes: Iterable[tuple[Record, float]], *, now_s: float) -> None:
+        """Hide messages for other times from now on, also those visible again by now."""
+        holds: dict[tuple[float, float], Hold] = {}
+        for record, visibility_s in changes:
+            if visibility_s <= 0:
+                if record.phase == IN_FLIGHT:
+                    self.show(record)
+                continue
+            # The twelve hours count from the receive, not from the change.
+            taken_s = now_s if record.hold is None else record.hold.taken_s
+            hold = holds.get((visibility_s, taken_s))
+            if hold is None:
+                hold = holds[visibility_s, taken_s] = Hold(now_s + visibility_s, [], taken_s)
+            if record.phase == VISIBLE:
+                self._enter(record, IN_FLIGHT)
+                self.line.withdraw(record)
+            self._rehide(record, hold)
+            hold.records.append(record)
+        for hold in holds.values():
+            self.agenda.add(hold)
+
+    def show(self, record: Record) -> None:
+        """Make a message in flight or in limbo visible."""
+        self._unhold(record)
+        self._enter(record, VISIBLE)
+        self.line.put_back(record)
+
+    def promote(self, now_s: float) -> None:
+        """Do what time has brought: delays that are over, receives that ran out."""
+        for hold in self.agenda.pop_due(now_s):
+            for record in hold.records:
+                if record.hold is not hold:
+                    continue
+                if record.phase == DELAYED:
+                    record.hold = None
+                    self._enter(record, VISIBLE)
+                    self.line.surface(record)
+                elif record.phase == IN_FLIGHT:
+                    record.hold = None
+                    self._enter(record, VISIBLE)
+                    self.line.put_back(record)
+            hold.left = 0
+            if self.is_fifo:
+                self.attempts.drop(hold)
+
+    # Removing.
+
+    def send_to_limbo(self, records: Iterable[Record]) -> None:
+        """Keep messages from everybody until their removal is written down."""
+        for record in records:
+            if record.phase == LIMBO:
+                continue
+            phase = record.phase
+            self._counts[phase] -= 1
+            self._counts[LIMBO] += 1
+            record.phase = LIMBO
+            if phase != IN_FLIGHT:
+                self.line.withdraw(record)
+
+    def take_to_limbo(self, max_count: int) -> list[Record]:
+        """Take the next visible messages out, to be moved to another queue."""
+        records, _ = self.line.take(max_count, inf)
+        for record in records:
+            self._enter(record, LIMBO)
+        return records
+
+    def remove(self, records: Iterable[Record]) -> None:
+        """Remove messages in limbo for good; those gone already are skipped."""
+        known, release = self.records, self.line.release
+        for record in records:
+            if record.phase == LIMBO:
+                del known[record.seq]
+                record.phase = GONE
+                self._counts[LIMBO] -= 1
+                if record.hold is not None:
+                    self._unhold(record)
+                release(record)
+
+    def restore(self, records: Iterable[Record], *, now_s: float) -> None:
+        """Put messages in limbo back to where they were, as far as time allows."""
+        for record in records:
+            if record.phase != LIMBO:
+                continue
+            hold = record.hold
+            if hold is None or hold.due_s <= now_s or not hold.left:
+                self.show(record)
+            elif hold.taken_s:
+                self._enter(record, IN_FLIGHT)
+            else:
+                self._enter(record, DELAYED)
+                self.line.put_back(record)
+
+    def postpone(self, records: Sequence[Record], *, until_s: float) -> None:
+        """Hide messages in limbo for a while, to decide on them anew afterwards."""
+        hold = Hold(until_s, [], until_s)
+        for record in records:
+            if record.phase == LIMBO:
+                self._enter(record, IN_FLIGHT)
+                self._rehide(record, hold)
+                hold.records.append(record)
+        if hold.left:
+            self.agenda.add(hold)
+
+    def expired(self, time_s: float) -> list[Record]:
+        """Send the messages to limbo whose retention is over."""
+        records = self.ages.sent_before(time_s - self.settings.retention_s)
+        self.send_to_limbo(records)
+        self.renew_expiry_hint(time_s)
+        return records
+
+    def renew_expiry_hint(self, time_s: float) -> None:
+        """Find out anew when the next message's retention ends; not before `time_s`."""
+        due_s = self.ages.oldest_s() + self.settings.retention_s
+        # What is past it now is in limbo, and asked about again if that fails.
+        self.expiry_hint_s = due_s if due_s > time_s else time_s + 1.0
+
+    # Administration.
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Adopt other settings."""
+        self.settings = settings
+        self.expiry_hint_s = self.ages.oldest_s() + settings.retention_s
+
+    def clear(self, below: int) -> int:
+        """Remove every message, in flight or not, and return how many there were.
+
+        De-duplication forgets the messages whose number is below this one: some that were
+        sent since may be on their way here.
+        """
+        count = len(self.records)
+        for record in self.records.values():
+            record.phase = GONE
+            record.hold = None
+        self.records.clear()
+        self.ages.clear()
+        self.line.clear()
+        self.agenda.clear()
+        self.attempts.clear()
+        self.deduplication.clear(below)
+        self.expiry_hint_s = inf
+        self._counts = [0, 0, 0, 0, 0]
+        return count
+
+    def counts(self, time_s: float) -> Counts:
+        """Count what is here now."""
+        oldest_s = self.ages.oldest_s()
+        return Counts(
+            visible=self._counts[VISIBLE],
+            in_flight=self.in_flight_count,
+            delayed=self._counts[DELAYED],
+            oldest_age_s=None if oldest_s == inf else max(0.0, time_s - oldest_s),
+        )
+
+    def _enter(self, record: Record, phase: int) -> None:
+        self._counts[record.phase] -= 1
+        self._counts[phase] += 1
+        record.phase = phase
+
+    def _unhold(self, record: Record) -> None:
+        hold, record.hold = record.hold, None
+        if hold is not None and hold.release():
+            self.agenda.note_stale()
+            if self.is_fifo:
+                self.attempts.drop(hold)
+
+    def _rehide(self, record: Record, hold: Hold) -> None:
+        self._unhold(record)
+        record.hold = hold
+        hold.left += 1
+
+
+def _pack_all(messages: Sequence[NewMessage]) -> list[bytes | None]:
+    """Pack before anything changes: a text that cannot be stored refuses the whole batch."""
+    for message in messages:
+        check_text(message.body)
+        if message.group is not None:
+            check_text(message.group)
+    return [pack_extra(message) for message in messages]
+
+
+def _delay(record: Record, due_s: float, arrival: Arrival) -> None:
+    hold = next((each for each in arrival.delays if each.due_s == due_s), None)
+    if hold is None:
+        hold = Hold(due_s, [])
+        arrival.delays.append(hold)
+    hide(record, hold)
+
+
+def hide(record: Record, hold: Hold) -> None:
+    """Delay a message that is in no queue yet."""
+    record.phase = DELAYED
+    record.hold = hold
+    hold.records.append(record)
+    hold.left += 1

@@ -1,0 +1,10 @@
+"""Event-source mappings: Lambda functions fed from the server's queues, in this process."""
+
+from __future__ import annotations
+
+from .event_source import Counters, EventSource
+
+Mapping = EventSource
+"""What AWS calls it."""
+
+__all__ = ["Counters", "EventSource", "Mapping"]

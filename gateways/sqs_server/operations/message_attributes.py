@@ -1,0 +1,146 @@
+"""Message attributes: which ones SQS takes, and which of them a receiver asked for. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from ..errors import SqsError, invalid_parameter_value
+from ..model import Attribute
+from .characters import has_illegal_characters
+from .parameters import Parameters
+
+MAX_ATTRIBUTES: Final = 10
+_MAX_LENGTH: Final = 256
+_BASE_TYPES: Final = frozenset({"String", "Number", "Binary"})
+
+# AWS takes letters of every script here, whatever its documentation says of A-Z.
+_NAME: Final = re.compile(r"[\w\-.]+")
+_RESERVED: Final = ("aws.", "amazon.")
+# 38 digits of precision, within ±1E-128 and ±1E126.
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
+_MAX_DIGITS: Final = 38
+
+TRACE_HEADER: Final = "AWSTraceHeader"
+
+
+def read_attributes(raw: Mapping[str, Parameters]) -> dict[str, Attribute]:
+    """What a sender gave as MessageAttributes, checked; SqsError says what is wrong with it."""
+    if len(raw) > MAX_ATTRIBUTES:
+        raise _refusal(
+            f"Number of message attributes [{len(raw)}] exceeds the allowed maximum "
+            f"[{MAX_ATTRIBUTES}]."
+        )
+    return {name: _read(name, value) for name, value in raw.items()}
+
+
+def read_trace_header(raw: Mapping[str, Parameters]) -> str:
+    """The value of the one system attribute that a sender may set."""
+    for name in raw:
+        if name != TRACE_HEADER:
+            raise _refusal(
+                f"Message system attribute name '{name}' is invalid. "
+                f"The only supported message system attribute is '{TRACE_HEADER}'."
+            )
+    attribute = _read(TRACE_HEADER, raw[TRACE_HEADER], kind="system")
+    if attribute.data_type != "String" or not isinstance(attribute.value, str):
+        raise _refusal(
+            f"The type of message (system) attribute '{TRACE_HEADER}' is invalid. "
+            "You must use the type 'String'."
+        )
+    return attribute.value
+
+
+Selector = Callable[[Mapping[str, Attribute]], Mapping[str, Attribute]]
+
+
+def selector(names: Sequence[str]) -> Selector | None:
+    """Picks what MessageAttributeNames asks for; None when it asks for nothing."""
+    if not names:
+        return None
+    if not {"All", "*", ".*"}.isdisjoint(names):
+        return _everything
+    exact = frozenset(names)
+    prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
+    return lambda attributes: {
+        name: attribute
+        for name, attribute in attributes.items()
+        if name in exact or name.startswith(prefixes)
+    }
+
+
+def render_attribute(attribute: Attribute) -> dict[str, Any]:
+    """As the API shows it."""
+    member = "StringValue" if isinstance(attribute.value, str) else "BinaryValue"
+    return {member: attribute.value, "DataType": attribute.data_type}
+
+
+def _everything(attributes: Mapping[str, Attribute]) -> Mapping[str, Attribute]:
+    return attributes
+
+
+def _read(name: str, raw: Parameters, *, kind: str = "user") -> Attribute:
+    _check_name(name, kind)
+    data_type: str = raw.get("DataType") or ""
+    base = data_type.partition(".")[0]
+    if base not in _BASE_TYPES:
+        raise _refusal(
+            f"The type of message ({kind}) attribute '{name}' is invalid. You must use only the "
+            "following supported type prefixes: Binary, Number, String."
+        )
+    if len(data_type) > _MAX_LENGTH:
+        raise _refusal(
+            f"The type of message ({kind}) attribute '{name}' is too long. "
+            f"It can be at most {_MAX_LENGTH} letters long."
+        )
+    return Attribute(data_type, _read_value(name, raw, base, kind))
+
+
+def _read_value(name: str, raw: Parameters, base: str, kind: str) -> str | bytes:
+    value: str | bytes | None = raw.get("BinaryValue" if base == "Binary" else "StringValue")
+    if not value:
+        raise _refusal(
+            f"Message ({kind}) attribute '{name}' must contain a non-empty value of type '{base}'."
+        )
+    if isinstance(value, bytes):
+        return value
+    if has_illegal_characters(value):
+        raise _refusal(
+            f"Invalid binary character was found in message ({kind}) attribute '{name}'."
+        )
+    if base == "Number" and not _is_number(value):
+        raise _refusal(f"Can't cast the value of message ({kind}) attribute '{name}' to a number.")
+    return value
+
+
+@lru_cache(maxsize=1_024)  # senders use the same few names again and again
+def _check_name(name: str, kind: str) -> None:
+    lowered = name.lower()
+    if (
+        not name
+        or len(name) > _MAX_LENGTH
+        or _NAME.fullmatch(name) is None
+        or name.startswith(".")
+        or name.endswith(".")
+        or ".." in name
+        or lowered.startswith(_RESERVED)
+    ):
+        raise _refusal(
+            f"Message ({kind}) attribute name '{name}' is invalid. It can contain alphanumeric "
+            "characters, hyphens, underscores and periods, must not start or end with a period, "
+            "have periods in succession or start with AWS. or Amazon., "
+            f"and can be at most {_MAX_LENGTH} letters long."
+        )
+
+
+def _is_number(value: str) -> bool:
+    if _NUMBER.fullmatch(value) is None or not value.isascii():
+        return False
+    digits = value.lower().partition("e")[0].lstrip("+-").replace(".", "").strip("0")
+    return len(digits) <= _MAX_DIGITS
+
+
+def _refusal(message: str) -> SqsError:
+    return invalid_parameter_value(message)

@@ -1,0 +1,138 @@
+"""StartMessageMoveTask, ListMessageMoveTasks and CancelMessageMoveTask: redrive of dead letters."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from ..engine import MoveStatus, MoveTask
+from ..errors import invalid_parameter_value, resource_not_found
+from ..model import QueueAddress
+from .changes import Changes
+from .lookup import find_by_arn
+from .parameters import number_within, text
+
+if TYPE_CHECKING:
+    from ..engine import Engine, Queue
+    from ..protocol import Call
+
+MAX_RATE: Final = 500
+MAX_TASKS: Final = 10
+
+
+@attrs.frozen(eq=False)
+class Moves:
+    """Operations on move tasks."""
+
+    engine: Engine
+    changes: Changes
+
+    async def start_message_move_task(self, call: Call) -> Mapping[str, Any]:
+        """Move a dead-letter queue's messages to a queue, or each back to where it came from."""
+        parameters = call.parameters
+        source = self._source(call)
+        rate = number_within(
+            parameters,
+            "MaxNumberOfMessagesPerSecond",
+            1,
+            MAX_RATE,
+            reason=f"Must be between 1 and {MAX_RATE}.",
+        )
+        if not self._is_dead_letter_queue(source.settings.address):
+            raise invalid_parameter_value("Source queue must be configured as a Dead Letter Queue.")
+        target = None
+        if parameters.get("DestinationArn"):
+            target = find_by_arn(self.engine, parameters, "DestinationArn")
+            if target is None:
+                raise resource_not_found(
+                    "The resource that you specified for the DestinationArn parameter "
+                    "doesn't exist."
+                )
+        async with self.changes.lock:  # or two callers could both find no task
+            if any(task.is_active for task in self.engine.moves(source)):
+                raise invalid_parameter_value(
+                    "There is already a task running. Only one active task is allowed for a "
+                    "source queue arn at a given time."
+                )
+            task = await self.engine.start_move(source, target, rate=rate)
+        return {"TaskHandle": encode_handle(task.handle, source.settings.address)}
+
+    async def list_message_move_tasks(self, call: Call) -> Mapping[str, Any]:
+        """The latest tasks of a source, newest first; one unless more are asked for."""
+        source = self._source(call)
+        limit = number_within(
+            call.parameters,
+            "MaxResults",
+            1,
+            MAX_TASKS,
+            reason=f"Must be between 1 and {MAX_TASKS}.",
+        )
+        tasks = self.engine.moves(source)[: limit or 1]
+        return {"Results": [_render(task, source.settings.address) for task in tasks]}
+
+    async def cancel_message_move_task(self, call: Call) -> Mapping[str, Any]:
+        """Stop a running task; what it has moved stays moved."""
+        task_id, arn = decode_handle(text(call.parameters, "TaskHandle"))
+        address = QueueAddress.from_arn(arn)
+        source = None if address is None else self.engine.find(address)
+        if source is None:
+            raise resource_not_found()
+        for task in self.engine.moves(source):
+            if task.handle == task_id and task.status is MoveStatus.RUNNING:
+                return {"ApproximateNumberOfMessagesMoved": await self.engine.cancel_move(task)}
+        raise resource_not_found("Task does not exist.")
+
+    def _source(self, call: Call) -> Queue:
+        source = find_by_arn(self.engine, call.parameters, "SourceArn")
+        if source is None:
+            raise resource_not_found()
+        return source
+
+    def _is_dead_letter_queue(self, address: QueueAddress) -> bool:
+        return any(
+            queue.settings.redrive is not None and queue.settings.redrive.target == address
+            for queue in self.engine.queues.values()
+        )
+
+
+def encode_handle(task_id: str, source: QueueAddress) -> str:
+    """A task handle as AWS makes them, so that a tool that looks inside finds what it expects."""
+    return base64.b64encode(
+        json.dumps({"taskId": task_id, "sourceArn": source.arn}).encode()
+    ).decode()
+
+
+def decode_handle(handle: str) -> tuple[str, str]:
+    """The task and source ARN in a handle; SqsError when it is none."""
+    try:
+        document = json.loads(base64.b64decode(handle, validate=True))
+    except (ValueError, RecursionError):
+        document = None
+    if isinstance(document, dict):
+        task_id, arn = document.get("taskId"), document.get("sourceArn")
+        if isinstance(task_id, str) and isinstance(arn, str):
+            return task_id, arn
+    raise invalid_parameter_value("Value for parameter TaskHandle is invalid.")
+
+
+def _render(task: MoveTask, source: QueueAddress) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "Status": task.status.value,
+        "SourceArn": source.arn,
+        "ApproximateNumberOfMessagesMoved": task.moved,
+        "ApproximateNumberOfMessagesToMove": task.to_move,
+        "StartedTimestamp": task.started_at_ms,
+    }
+    if task.status is MoveStatus.RUNNING:
+        shown["TaskHandle"] = encode_handle(task.handle, source)
+    if task.target is not None:
+        shown["DestinationArn"] = task.target.arn
+    if task.rate is not None:
+        shown["MaxNumberOfMessagesPerSecond"] = task.rate
+    if task.failure_reason is not None:
+        shown["FailureReason"] = task.failure_reason
+    return shown

@@ -1,0 +1,39 @@
+"""One request, understood: what both protocols become before an operation sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Call:
+    """An operation and its parameters, with where it came from.
+
+    Parameters have the JSON protocol's names and types whatever protocol they came in: lists,
+    maps, ints, and `bytes` for binary values. None is absent, never a value.
+    """
+
+    operation: str
+    parameters: Mapping[str, Any] = attrs.field(repr=False)
+    account: str
+    region: str
+    base_url: str
+    """`http://host:port` as the client reached us, so that queue URLs lead back the same way."""
+    sender: str
+    """The access key id, or the account when there is none."""
+    is_json: bool
+    accepts_json: bool = False
+    """A query request that asks for its answer in JSON (`Accept: application/json`)."""
+    trace_header: str | None = None
+    """X-Amzn-Trace-Id: what AWSTraceHeader becomes when a sender does not set it."""
+
+
+class Answer(NamedTuple):
+    """What goes back over HTTP."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes

@@ -1,0 +1,1 @@
+"""A Lambda function fed from a queue of `pump local`, without an account."""

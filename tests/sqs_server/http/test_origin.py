@@ -1,0 +1,81 @@
+"""A server without signatures answers programs on this machine, not web pages in its browser."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateways.sqs_server.http.origin import refusal_of
+
+NOBODY: frozenset[str] = frozenset()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1:9324",
+        "[::1]:9324",
+        "localhost",
+        "sqs.eu-west-1.localhost:9324",
+        "host.docker.internal:9324",
+        "queues:9324",
+        "message_queue",
+        "sqs.us-east-1.amazonaws.com",
+        "sqs.us-east-1.localhost.localstack.cloud:4566",
+        "10.0.0.5:9324",
+        "",
+    ],
+)
+def test_when_an_sdk_uses_a_local_name_then_it_is_served(host: str) -> None:
+    assert refusal_of({"host": host}, NOBODY) is None
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:9324", "localhost.evil.example", "[::1", "127.0.0.1.x.y"]
+)
+def test_when_a_strangers_name_is_bound_to_loopback_then_it_is_refused(host: str) -> None:
+    refusal = refusal_of({"host": host}, NOBODY)
+
+    assert refusal is not None
+    assert refusal.query_code == "AccessDenied"
+
+
+def test_when_a_name_is_allowed_then_it_is_served() -> None:
+    assert refusal_of({"host": "sqs.dev.example:80"}, frozenset({"sqs.dev.example"})) is None
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "null",
+        "",
+        "https://",
+        "file://",
+        "http://203.0.113.9",
+        "http://192.168.1.9:3000",
+        "http://machine",
+        "http://evil.s3-website-us-east-1.amazonaws.com",
+        "http://user@localhost",
+        "http://evil.example\\@localhost",
+        "http://localhost/path",
+        "http://localhost.evil.example",
+    ],
+)
+def test_when_a_page_of_another_site_asks_then_it_is_refused(origin: str) -> None:
+    assert refusal_of({"host": "localhost", "origin": origin}, NOBODY) is not None
+
+
+def test_when_a_page_of_this_machine_asks_then_it_is_served() -> None:
+    for origin in (
+        "http://localhost:3000",
+        "http://127.0.0.1:8080",
+        "https://[::1]",
+        "http://a.localhost",
+    ):
+        assert refusal_of({"host": "localhost", "origin": origin}, NOBODY) is None
+
+
+def test_when_another_site_loads_an_image_from_here_then_it_is_refused() -> None:
+    headers = {"host": "localhost", "sec-fetch-site": "cross-site"}
+
+    assert refusal_of(headers, NOBODY) is not None

@@ -1,0 +1,1 @@
+"""Event-source mappings do what Lambda does."""
