@@ -32,9 +32,11 @@ READY := $(VENV)/.ready
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 BENCH := $(VENV)/.bench
-# LocalStack pins its own botocore, so it cannot live beside aioboto3.
-LOCALSTACK_VENV := .venv-localstack
-LOCALSTACK := $(LOCALSTACK_VENV)/.ready
+# Other people's programs that tests and benchmarks run, each in an environment of its own, .venv-<name>: most
+# of them pin a botocore that cannot live beside aioboto3.
+LOCALSTACK := .venv-localstack/.ready
+MOTO := .venv-moto/.ready
+SQS_CLIENTS := .venv-awscli/.ready .venv-awscli-query/.ready .venv-sqs-clients/.ready
 
 .PHONY: help demo test test-brokers test-slow check fmt bench lock clean
 
@@ -51,7 +53,7 @@ help:
 	@echo '  make test ARGS="-k lease -x"   a part of the tests'
 	@echo
 	@echo 'Now and then'
-	@echo '  make test-brokers  the tests against real servers (LocalStack), on loopback'
+	@echo '  make test-brokers  the tests against real servers (LocalStack, pump local), on loopback'
 	@echo '  make test-slow     kill tests and soak runs: minutes, one at a time'
 	@echo '  make bench         benchmarks against other libraries, as ratios'
 	@echo '  make lock          recompile requirements/*.txt (UPGRADE=1 for newer versions)'
@@ -68,7 +70,7 @@ test: $(DEV)
 
 # More workers than cores: these tests mostly wait for a server's timers. On two cores 12 were
 # no faster than 8, and short leases need a turn in time.
-test-brokers: $(DEV) $(LOCALSTACK)
+test-brokers: $(DEV) $(LOCALSTACK) $(SQS_CLIENTS)
 	$(PY) -m pytest -m 'broker and not slow' -n 6 --timeout=120 $(ARGS)
 
 # One at a time: these tests kill processes and measure real time.
@@ -84,7 +86,7 @@ fmt: $(DEV)
 	$(PY) -m ruff check --fix-only .
 	$(PY) -m ruff format .
 
-bench: $(BENCH)
+bench: $(BENCH) $(LOCALSTACK) $(MOTO)
 	$(PY) -m benchmarks $(ARGS)
 
 # Runtime pins come from pyproject.toml alone; each further file builds on the one before.
@@ -96,15 +98,20 @@ lock: $(READY)
 	@if cmp -s requirements/uv.txt $(VENV)/uv.txt; then touch $(READY); fi
 	$(LOCK) requirements/build.in -o requirements/build.txt
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
-	$(LOCK) pyproject.toml --extra pydantic --extra reload --extra sqs --extra uvloop \
+	$(LOCK) pyproject.toml --extra local --extra pydantic --extra reload --extra sqs --extra uvloop \
 		requirements/dev.in \
 		-c requirements/runtime.txt -c requirements/build.txt -o requirements/dev.txt
 	$(LOCK) requirements/dev.txt requirements/bench.in -c requirements/dev.txt \
 		-o requirements/bench.txt
 	$(LOCK) requirements/localstack.in -o requirements/localstack.txt
+	$(LOCK) requirements/moto.in -o requirements/moto.txt
+	$(LOCK) requirements/awscli.in -o requirements/awscli.txt
+	$(LOCK) requirements/awscli-query.in -o requirements/awscli-query.txt
+	$(LOCK) requirements/sqs-clients.in -c requirements/bench.txt \
+		-o requirements/sqs-clients.txt
 
 clean:
-	rm -rf $(VENV) $(LOCALSTACK_VENV) build dist .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(VENV)-* build dist .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .coverage htmlcov
 	find pump gateways handlers tests samples benchmarks -name __pycache__ -type d \
 		-prune -exec rm -rf {} +
@@ -141,7 +148,7 @@ $(BENCH): $(DEV) requirements/bench.txt
 	@$(call install,-r requirements/bench.txt)
 	@touch $@
 
-$(LOCALSTACK): $(READY) requirements/localstack.txt requirements/build.txt
-	@$(PY) -m venv --clear --without-pip $(LOCALSTACK_VENV)
-	@$(call install,-r requirements/localstack.txt,$(LOCALSTACK_VENV)/bin/python)
+.venv-%/.ready: requirements/%.txt requirements/build.txt $(READY)
+	@$(PY) -m venv --clear --without-pip .venv-$*
+	@$(call install,-r requirements/$*.txt,.venv-$*/bin/python)
 	@touch $@

@@ -1,13 +1,13 @@
-"""The fixtures of tests against LocalStack, and the server's life around them.
+"""The fixtures of tests against real servers, and the servers' lives around them.
 
-The process that began the run owns the server, an xdist worker joins it. Nothing is started
-until a test asks for it.
+The process that began the run owns LocalStack, an xdist worker joins it; `pump local` starts in a
+moment, so every worker has one of its own. Nothing is started until a test asks for it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,18 @@ import pytest
 
 from .aws_account import AwsAccount, delete_queues
 from .localstack import LocalStack, owned_folder, server_in
+from .pump_local import PumpLocal, pump_local
 
 _FOLDER = pytest.StashKey[Path]()
 _WORKER_INPUT = "localstack_folder"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sqs-endpoint",
+        metavar="URL",
+        help="run the tests of `pump local` against this SQS server instead, to compare",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,13 +53,49 @@ def localstack(pytestconfig: pytest.Config) -> LocalStack:
 
 
 @pytest.fixture
-def aws(localstack: LocalStack, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsAccount]:
-    """An empty AWS account of the test's own; the developer's settings are out of sight."""
+def no_aws_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The developer's settings are out of sight."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, os.devnull)
+
+
+@pytest.fixture
+def aws(localstack: LocalStack, no_aws_settings: None) -> Iterator[AwsAccount]:
+    """An empty AWS account of the test's own on LocalStack."""
     account = AwsAccount(endpoint_url=localstack.url)
+    yield account
+    delete_queues(account)
+
+
+@pytest.fixture
+def own_pump_local(tmp_path: Path) -> Iterator[Callable[..., PumpLocal]]:
+    """Start a `pump local` of the test's own: `own_pump_local("--flag", name="other")`."""
+    with ExitStack() as servers:
+
+        def start(*arguments: str, name: str = "server") -> PumpLocal:
+            return servers.enter_context(pump_local(tmp_path / name, *arguments))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def local_sqs(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The URL of this process's `pump local`, or of the server named by `--sqs-endpoint`."""
+    if (url := pytestconfig.getoption("--sqs-endpoint")) is not None:
+        yield str(url)
+        return
+    with pump_local(tmp_path_factory.mktemp("pump-local")) as server:
+        yield server.url
+
+
+@pytest.fixture
+def local_aws(local_sqs: str, no_aws_settings: None) -> Iterator[AwsAccount]:
+    """An empty AWS account of the test's own on `pump local`."""
+    account = AwsAccount(endpoint_url=local_sqs)
     yield account
     delete_queues(account)

@@ -1,0 +1,95 @@
+"""How the contract suite meets the SQS gateway, whatever server it is pointed at."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, ClassVar
+
+import attrs
+import pytest
+
+from gateways.sqs import AwsSettings, Credentials, SqsGateway, SqsSettings, TransportKind
+from pump.testing.contract import GatewayContract, PumpContract, Rig, WaitingClock
+from tests.brokers.aws_account import AwsAccount
+
+
+@attrs.frozen(kw_only=True)
+class Pace:
+    """How fast a server is: what a rig's time is made of."""
+
+    poll_s: float
+    wait_s: float
+    slack_s: float
+    has_exact_stats: bool
+
+
+# It looks for messages whose time has come once a second.
+LOCALSTACK = Pace(poll_s=1.0, wait_s=2.0, slack_s=2.0, has_exact_stats=False)
+# It wakes when the time has come, so no receive waits for what is there. Depths are exact, but AWS
+# takes the delete of a purged message for done, which the suite does not expect of exact ones.
+PUMP_LOCAL = Pace(poll_s=0.0, wait_s=1.0, slack_s=0.3, has_exact_stats=False)
+
+
+def sqs_settings(aws: AwsAccount, transport: TransportKind, **fields: object) -> SqsSettings:
+    """Settings for the test's own account."""
+    return SqsSettings(
+        aws=AwsSettings(
+            region=aws.region,
+            endpoint_url=aws.endpoint_url,
+            credentials=Credentials(
+                access_key_id=aws.access_key_id, secret_access_key=aws.secret_access_key
+            ),
+            transport=transport,
+            # The suite has hundreds of consumers poll at once.
+            max_connections=400,
+        ),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+async def open_rig(aws: AwsAccount, transport: TransportKind, pace: Pace, **facts: Any) -> Rig:
+    """A rig whose time is real: SQS counts in seconds."""
+    clock = WaitingClock()
+
+    async def open_gateway() -> SqsGateway:
+        gateway = SqsGateway(sqs_settings(aws, transport), clock)
+        await gateway.open()
+        return gateway
+
+    return Rig(
+        gateway=await open_gateway(),
+        clock=clock,
+        tick_s=1.0,
+        redrives_on_receive=True,
+        open_again=open_gateway,
+        **attrs.asdict(pace),
+        **facts,
+    )
+
+
+class OnStandardQueues(GatewayContract):
+    """Standard queues; those that need order are FIFO."""
+
+    transport: ClassVar[TransportKind]
+    pace: ClassVar[Pace]
+
+    @pytest.fixture
+    async def rig(self, account: AwsAccount) -> AsyncIterator[Rig]:
+        rig = await open_rig(account, self.transport, self.pace, ordered_suffix=".fifo")
+        yield rig
+        await rig.aclose()
+
+
+class OnFifoQueues(PumpContract):
+    """The pump's laws and rejection, with every queue FIFO, the dead-letter queues too."""
+
+    transport: ClassVar[TransportKind]
+    pace: ClassVar[Pace]
+
+    @pytest.fixture
+    async def rig(self, account: AwsAccount) -> AsyncIterator[Rig]:
+        rig = await open_rig(
+            account, self.transport, self.pace, suffix=".fifo", has_groups_of_one=True
+        )
+        yield rig
+        await rig.aclose()

@@ -1,0 +1,37 @@
+"""The SQS gateway keeps the contract on `pump local` as it does on LocalStack (R34, R44)."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateways.sqs import TransportKind
+from tests.brokers.aws_account import AwsAccount
+
+from .sqs_rigs import PUMP_LOCAL, OnFifoQueues, OnStandardQueues
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def account(local_aws: AwsAccount) -> AwsAccount:
+    return local_aws
+
+
+class TestPumpLocalWithBoto3(OnStandardQueues):
+    transport = TransportKind.BOTO3
+    pace = PUMP_LOCAL
+
+
+class TestPumpLocalWithAioboto3(OnStandardQueues):
+    transport = TransportKind.AIOBOTO3
+    pace = PUMP_LOCAL
+
+
+class TestPumpLocalFifoWithBoto3(OnFifoQueues):
+    transport = TransportKind.BOTO3
+    pace = PUMP_LOCAL
+
+
+class TestPumpLocalFifoWithAioboto3(OnFifoQueues):
+    transport = TransportKind.AIOBOTO3
+    pace = PUMP_LOCAL
