@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .contender import Contender, Group
+from .server_catalogue import SQS_SERVERS
 from .sqs_catalogue import SQS_CONTENDERS
 
 __all__ = ["BY_NAME", "CONTENDERS", "Contender", "Group"]
@@ -108,5 +109,6 @@ CONTENDERS = (
         max_rounds=1,
     ),
     *SQS_CONTENDERS,
+    *SQS_SERVERS,
 )
 BY_NAME = {contender.name: contender for contender in CONTENDERS}

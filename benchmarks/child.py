@@ -19,12 +19,13 @@ WARM_UP = 0.05
 def measure(contender: Contender, count: int) -> dict[str, Any]:
     """Warm up, run, and return the reading, or what is missing to make one."""
     try:
-        contender.run(max(100, min(2000, round(count * WARM_UP))))
+        if not contender.warms_up_itself:
+            contender.run(max(100, min(2000, round(count * WARM_UP))))
+        return {"reading": contender.run(count).to_json()}
     except ImportError as error:
         if not contender.needs:
             raise
         return {"missing": f"{contender.needs} ({error})"}
-    return {"reading": contender.run(count).to_json()}
 
 
 def main(arguments: list[str]) -> None:

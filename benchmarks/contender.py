@@ -20,6 +20,7 @@ class Group(StrEnum):
     FLATNESS = "Memory flatness"
     SQS = "SQS"
     SQS_FAR = "SQS, 10 ms away"
+    SQS_SERVERS = "SQS servers"
 
 
 @attrs.frozen(kw_only=True)
@@ -36,6 +37,8 @@ class Contender:
     """What to install to measure it; Pumphouse and Python alone when empty."""
     max_rounds: int | None = None
     """How many rounds measure it; all of them when None."""
+    warms_up_itself: bool = False
+    """Whether it need not be run with a few messages first."""
     options: Mapping[str, str | float] = attrs.field(factory=dict)
     """What its module's `run` is told beside the count."""
     note: str = ""

@@ -29,6 +29,8 @@ class Reading:
     """Resident memory over the run, for the contenders that watch it."""
     calls: Mapping[str, int] = attrs.field(factory=dict)
     """Calls of a broker's API by operation, for the contenders that make any."""
+    figures: Mapping[str, float] = attrs.field(factory=dict)
+    """Whatever else was measured, by name; the name ends with the unit."""
 
     @property
     def wall_s(self) -> float:
@@ -71,6 +73,7 @@ class Reading:
             spans={name: Span(**span) for name, span in values["spans"].items()},
             rss_mib=tuple(values["rss_mib"]),
             calls=values["calls"],
+            figures=values["figures"],
         )
 
 

@@ -8,6 +8,7 @@ from statistics import median
 import attrs
 
 from .reading import Reading
+from .server_aims import SERVER_LIMITS, Limit
 from .sqs_catalogue import SQS_FRAMEWORKS
 
 Readings = Mapping[str, Sequence[Reading]]
@@ -22,6 +23,8 @@ _RATIOS = (
     ("Pumphouse SQS to the fastest framework", 1.7, "pump-sqs", "fastest"),
     ("The same to raw aioboto3, 10 ms away", 0.9, "pump-sqs-far", "sqs-aioboto3-far"),
     ("The same to the fastest, 10 ms away", 1.7, "pump-sqs-far", "fastest-far"),
+    ("pump local to LocalStack", 8.0, "life-pump-local", "life-localstack"),
+    ("pump local to moto", 20.0, "life-pump-local", "life-moto"),
 )
 _FASTEST = {
     "fastest": SQS_FRAMEWORKS,
@@ -121,6 +124,12 @@ def calls(readings: Readings, *names: str) -> Figure | None:
     return Figure.of(most) if most else None
 
 
+def figures(readings: Readings, limit: Limit) -> Figure | None:
+    """What a limit is about; None when nothing was measured that it is about."""
+    found = [limit.measure(each) for each in readings.get(limit.contender, ()) if limit.fits(each)]
+    return Figure.of(found) if found else None
+
+
 def with_fastest(readings: Readings) -> Readings:
     """The readings, and beside them those of the fastest framework of each round."""
     found = {
@@ -156,6 +165,10 @@ def aims(measured_readings: Readings) -> list[Aim]:
             230.0,
             "calls/1,000 msg",
             calls(readings, "pump-sqs-far", "pump-sqs-boto3-far"),
+        ),
+        *(
+            (limit.title, limit.target, limit.unit, figures(readings, limit))
+            for limit in SERVER_LIMITS
         ),
     ]
     return [

@@ -1,17 +1,14 @@
-"""Tables: the summary as text, once, for the terminal and for README.md."""
+"""Tables: every table of a run, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import attrs
-from rich.box import SIMPLE_HEAD
-from rich.console import JustifyMethod
-from rich.table import Table
-
 from .catalogue import BY_NAME, CONTENDERS
 from .contender import Contender, Group
+from .grid import Grid, times
 from .rounds import Results
+from .server_tables import server_grids
 from .summary import Aim, Figure, aims, cheaper, compare, faster, row_of
 
 _OURS = {
@@ -24,39 +21,12 @@ _COMPARED = (Group.MEMORY, Group.DURABLE)
 _COUNTED = (Group.SQS, Group.SQS_FAR)
 
 
-@attrs.frozen
-class Grid:
-    """A title, a head and lines of text; the first column is left-aligned, and the last."""
-
-    title: str
-    head: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-
-    def to_rich(self) -> Table:
-        """For a terminal."""
-        table = Table(title=self.title, title_justify="left", box=SIMPLE_HEAD)
-        for position, column in enumerate(self.head):
-            side: JustifyMethod = "left" if self._is_text(position) else "right"
-            table.add_column(column, justify=side, no_wrap=True)
-        for line in self.lines:
-            table.add_row(*line)
-        return table
-
-    def to_markdown(self) -> str:
-        """For README.md."""
-        rules = ["---" if self._is_text(at) else "---:" for at in range(len(self.head))]
-        lines = [self.head, rules, *self.lines]
-        return "\n".join([f"**{self.title}**", "", *(f"| {' | '.join(line)} |" for line in lines)])
-
-    def _is_text(self, position: int) -> bool:
-        return position in (0, len(self.head) - 1)
-
-
 def grids(results: Results) -> list[Grid]:
     """Every table that has a line."""
     made = [
         *(_group_grid(group, results) for group in _COMPARED),
         *(_calls_grid(group, results) for group in _COUNTED),
+        *server_grids(results),
         _overhead_grid(results),
         _flatness_grid(results),
         _aims_grid(aims(results.readings)),
@@ -103,8 +73,8 @@ def _contender_line(contender: Contender, results: Results) -> tuple[str, ...]:
         f"{row.messages:,}",
         f"{row.rate.median:,.0f}",
         f"{row.cpu_us.median:,.1f}",
-        _times(compare(readings, ours, contender.name, faster)),
-        _times(compare(readings, ours, contender.name, cheaper)),
+        times(compare(readings, ours, contender.name, faster)),
+        times(compare(readings, ours, contender.name, cheaper)),
         contender.note,
     )
 
@@ -143,17 +113,13 @@ def _aims_grid(found: Sequence[Aim]) -> Grid:
             f"{'<' if aim.is_upper else '≥'} {aim.target:g}",
             f"{aim.measured.median:.2f}",
             f"{aim.measured.low:.2f} – {aim.measured.high:.2f}",
-            _times(aim.by_cpu),
+            times(aim.by_cpu),
             aim.unit,
             "met" if aim.is_met else "not met",
         )
         for aim in found
     ]
     return Grid("Aims", ("Aim", "target", "median", "rounds", "by CPU", "unit", ""), tuple(lines))
-
-
-def _times(figure: Figure | None) -> str:
-    return "–" if figure is None else f"{figure.median:.2f}"
 
 
 def _of_group(group: Group) -> Iterator[Contender]:

@@ -1,5 +1,6 @@
 """Figures, ratios, aims and tables from readings that are made up."""
 
+import attrs
 import pytest
 
 from benchmarks.__main__ import with_last_run
@@ -110,6 +111,33 @@ def test_a_table_of_sqs_shows_calls_and_processor_time_by_a_thousand_messages() 
     )
 
 
+def test_a_table_of_servers_shows_what_clients_and_servers_spent() -> None:
+    def life(*, wall_s: float, cpu_s: float) -> Reading:
+        plain = reading(messages=1000, wall_s=wall_s, cpu_s=cpu_s)
+        return attrs.evolve(plain, figures={"client_cpu_s": 0.02})
+
+    ours, theirs = life(wall_s=0.1, cpu_s=0.1), life(wall_s=1.0, cpu_s=0.9)
+    results = Results(readings={"life-pump-local": [ours], "life-localstack": [theirs]})
+
+    [grid, aims_grid] = grids(results)
+
+    assert (
+        "| LocalStack | 1,000 | 1,000 | 900 | 0.90 | 20 | 10.00 | 9.00 | in memory |"
+        in grid.to_markdown()
+    )
+    assert "| pump local to LocalStack | ≥ 8 | 10.00 |" in aims_grid.to_markdown()
+
+
+def test_limits_for_a_million_pending_are_not_about_fewer() -> None:
+    figures = {"start_s": 3.0, "few_p50_ms": 1.0, "many_p50_ms": 1.1}
+    fewer = Reading(messages=1000, spans={}, rss_mib=(90.0, 80.0), figures=figures)
+    million = attrs.evolve(fewer, messages=1_000_000, rss_mib=(1024.0, 900.0))
+
+    assert aims({"pending-pump-local": [fewer]}) == []
+    found = [aim.measured.median for aim in aims({"pending-pump-local": [million]})]
+    assert found == pytest.approx([1.0, 1.1, 3.0])
+
+
 def test_growth_is_counted_from_the_first_sample() -> None:
     flat = Reading(messages=10, spans={}, rss_mib=(40.0, 41.5, 41.0))
 
@@ -125,6 +153,7 @@ def test_a_reading_survives_the_pipe() -> None:
         spans={"a": Span(wall_s=1.0, cpu_s=0.5)},
         rss_mib=(1.0, 2.0),
         calls={"receivemessage": 2},
+        figures={"start_s": 0.5},
     )
 
     assert Reading.from_json(sent.to_json()) == sent
