@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from heapq import nlargest
 from ipaddress import ip_address
@@ -66,10 +66,19 @@ def serve(options: ServerOptions, *, log_level: str, log_format: str) -> ExitCod
     # Messages make no cycles, and a million of them make Python's search for some expensive:
     # more than half of the time of filling a large backlog.
     gc.set_threshold(100_000, 50, 1_000)
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         exit_code = runner.run(_serve(make_server(options), options))
         _end_in_time(exit_code)
     return exit_code
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """That of uvloop where it is installed: a sixth less CPU a message, and shorter tails."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 def _end_in_time(exit_code: ExitCode) -> None:
