@@ -29,10 +29,23 @@ SETTLE_FAILED: Final = "settle.failed"
 RECEIVE_FAILED: Final = "receive.failed"
 GATEWAY_RECOVERED: Final = "gateway.recovered"
 
+# A log line that could not be printed.
+LINE_LOST: Final = "line.lost"
+
 # What the command line says.
 RUN_STARTED: Final = "run.started"
 RUN_ENDED: Final = "run.ended"
 RUN_WARNED: Final = "run.warned"
+
+# What the supervisor of several processes says, and a process that has lost its supervisor.
+PROCESS_STARTED: Final = "process.started"
+PROCESS_READY: Final = "process.ready"
+PROCESS_ENDED: Final = "process.ended"
+PROCESS_DIED: Final = "process.died"
+RESTART_STARTED: Final = "restart.started"
+RESTART_COMPLETED: Final = "restart.completed"
+RESTART_ABANDONED: Final = "restart.abandoned"
+SUPERVISOR_LOST: Final = "supervisor.lost"
 
 PUMP_STARTED: Final = "pump.started"
 PUMP_DRAINED: Final = "pump.drained"
@@ -48,6 +61,15 @@ DEAD_LETTER_MISSING: Final = "dead_letter.missing"
 OBSERVER_FAILED: Final = "observer.failed"
 HANDLER_TIMES_UNRECORDED: Final = "handler_times.unrecorded"
 
+# What whoever controls a running app does, and where it can be asked.
+PUMP_PAUSED: Final = "pump.paused"
+PUMP_RESUMED: Final = "pump.resumed"
+DRAIN_DELAYED: Final = "drain.delayed"
+HEALTH_SERVED: Final = "health.served"
+CONTROL_SERVED: Final = "control.served"
+CONTROL_ASKED: Final = "control.asked"
+PROBE_FAILED: Final = "probe.failed"
+
 # What a function says.
 RECORDS_REFUSED: Final = "records.refused"
 INVOCATION_EXPIRED: Final = "invocation.expired"
@@ -57,6 +79,9 @@ QUEUE_DIFFERS: Final = "queue.differs"
 BODY_NOT_FETCHED: Final = "body.not_fetched"
 BODY_ORPHANED: Final = "body.orphaned"
 SEND_REPEATED: Final = "send.repeated"
+
+# What a driver on Spark says.
+SLICE_ENDED: Final = "slice.ended"
 
 # What the server behind `pump local` says.
 CONFIG_DOUBTED: Final = "config.doubted"
@@ -83,6 +108,31 @@ SPILLED: Final = "pump_messages_spilled"
 ROUTING_FAILURES: Final = "pump_routing_failures"
 LEASES_LOST: Final = "pump_leases_lost"
 
+# Telemetry: what it says, and its metrics; `metrics_catalogue.py` says what each one counts.
+TELEMETRY_FAILED: Final = "telemetry.failed"
+METRICS_SERVED: Final = "metrics.served"
+MESSAGES_SENT: Final = "queue_messages_sent"
+MESSAGES_RECEIVED: Final = "queue_messages_received"
+COMPLETED: Final = "pump_messages_completed"
+RETRIED: Final = "pump_messages_retried"
+RELEASED: Final = "pump_messages_released"
+IN_FLIGHT: Final = "pump_messages_in_flight"
+LEASE_EXTENSIONS: Final = "pump_lease_extensions"
+ERRORS: Final = "pump_errors"
+SPILL_MESSAGES: Final = "pump_spill_messages"
+PROCESS_DURATION: Final = "messaging.process.duration"
+OPERATION_DURATION: Final = "messaging.client.operation.duration"
+
+# What the ledger says.
+LEDGER_UNWRITTEN: Final = "ledger.unwritten"
+LEDGER_UNROLLED: Final = "ledger.unrolled"
+LEDGER_UNFINISHED: Final = "ledger.unfinished"
+LEDGER_RECOVERED: Final = "ledger.recovered"
+ROWS_DROPPED: Final = "rows.dropped"
+ROWS_REFUSED: Final = "rows.refused"
+JOURNAL_ADOPTED: Final = "journal.adopted"
+JOURNAL_REFUSED: Final = "journal.refused"
+
 # What the middleware of `handlers` say.
 HANDLER_STARTED: Final = "handler.started"
 HANDLER_COMPLETED: Final = "handler.completed"
@@ -97,3 +147,18 @@ CLAIM_LOST: Final = "claim.lost"
 CLAIM_EXTENSION_FAILED: Final = "claim.extension_failed"
 CLAIM_RELEASE_FAILED: Final = "claim.release_failed"
 COMPLETION_UNRECORDED: Final = "completion.unrecorded"
+
+# What encryption says and counts; whether a message was sealed is a label of MESSAGES_SENT and
+# MESSAGES_RECEIVED.
+ENCRYPTION_DISABLED: Final = "encryption.disabled"
+MESSAGE_OPENED: Final = "message.opened"
+MESSAGE_UNOPENED: Final = "message.unopened"
+MESSAGE_UNENCRYPTED: Final = "message.unencrypted"
+KEY_WORN: Final = "key.worn"
+KEYS_CHANGED: Final = "keys.changed"
+KEYS_UNREAD: Final = "keys.unread"
+KEYS_EXPOSED: Final = "keys.exposed"
+NONCES_UNRECORDED: Final = "nonces.unrecorded"
+NONCES_FORGOTTEN: Final = "nonces.forgotten"
+PLAINTEXT_REFUSED: Final = "pump_plaintext_refused"
+PLAINTEXT_ALERTS: Final = "pump_plaintext_alerts"

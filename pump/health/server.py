@@ -1,0 +1,209 @@
+"""Server: a listener for one small HTTP request a connection, which no client can hold.
+
+| a client that                     | gets                                                         |
+|-----------------------------------|--------------------------------------------------------------|
+| sends one request in time         | its answer, and the end of the connection                    |
+| sends more than one               | the first one's answer, and the end                          |
+| takes longer than 5 s to send it  | 408, and the end                                             |
+| takes longer than 5 s to read     | the end                                                      |
+| comes when 32 are there           | served; the one that came first is sent away                 |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from ..clock import Clock, breathe
+from ..errors import ConfigurationError
+from ..observability import vocabulary
+from ..observability.log import get_logger
+from . import unix_socket
+from .wire import MAX_HEAD_BYTES, Answer, Refused, Request, parse_head
+
+_log = get_logger("pump.health")
+MAX_CONNECTIONS: Final = 32
+READ_S: Final = 5.0
+WRITE_S: Final = 5.0
+LINGER_S: Final = 1.0
+"""How long, after the answer, the client's own end of the connection is waited for: what it still
+sends would otherwise have the answer thrown away on its way."""
+_MAX_LINGER_BYTES: Final = 64 * 1024
+_ACCEPTING_TURNS: Final = 6
+"""Of the loop: so long may a connection take that was accepted last, until it is ours and ended."""
+
+
+Answering = Callable[[Request], Answer | Awaitable[Answer]]
+"""Answers a request, or raises `Refused`; whoever has to ask others first answers later."""
+
+
+class Server:
+    """Answers requests with what `answer` returns. What it awaits must end within seconds."""
+
+    def __init__(self, answer: Answering, clock: Clock) -> None:
+        self._answer = answer
+        self._clock = clock
+        self._listening: asyncio.Server | None = None
+        self._socket_path: Path | None = None
+        self._is_closed = False
+        # In the order they came.
+        self._connections: dict[asyncio.Task[None], None] = {}
+
+    async def listen(self, field: str, host: str, port: int) -> str:
+        """Listen on an address, and return its URL; `ConfigurationError` when that cannot be."""
+        host = "127.0.0.1" if host == "localhost" else host
+        try:
+            self._listening = await asyncio.start_server(
+                self._admit, host, port, limit=MAX_HEAD_BYTES
+            )
+        except OSError as error:
+            raise ConfigurationError(field, f"{host}:{port}", _remedy(error)) from error
+        bound: tuple[str, int] = self._listening.sockets[0].getsockname()[:2]
+        shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
+        return f"http://{shown}:{bound[1]}"
+
+    async def listen_at_path(self, field: str, path: Path) -> str:
+        """Listen on a Unix socket that only this user may open."""
+        made = await asyncio.to_thread(unix_socket.bind, field, path)
+        self._socket_path = path
+        self._listening = await asyncio.start_unix_server(
+            self._admit, sock=made, limit=MAX_HEAD_BYTES
+        )
+        return f"unix:{path}"
+
+    async def aclose(self) -> None:
+        """Take no more requests, and let those that are there be answered."""
+        self._is_closed = True
+        if self._listening is None:
+            return
+        listening, self._listening = self._listening, None
+        try:
+            if self._socket_path is not None:
+                # While it still listens: afterwards another process may take the path for its own.
+                await asyncio.to_thread(self._socket_path.unlink, missing_ok=True)
+        finally:
+            listening.close()
+        if self._connections:
+            try:
+                async with self._clock.timeout(LINGER_S):
+                    await asyncio.wait(list(self._connections))
+            except TimeoutError:
+                pass
+        await self._send_all_away()
+        for _ in range(_ACCEPTING_TURNS):
+            await breathe()
+
+    async def _send_all_away(self) -> None:
+        left = list(self._connections)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
+    def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Whoever came first has had the most time: probes get in, however many are slow."""
+        if self._is_closed:
+            writer.transport.abort()
+            return
+        while len(self._connections) >= MAX_CONNECTIONS:
+            first = next(iter(self._connections))
+            del self._connections[first]
+            first.cancel()
+        # A task of our own: asyncio's, once cancelled, complains on its log.
+        task = asyncio.get_running_loop().create_task(self._attend(reader, writer), name="caller")
+        self._connections[task] = None
+        task.add_done_callback(partial(self._end, writer))
+
+    def _end(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        # Here, because a task that is cancelled before its first turn runs none of its own code.
+        self._connections.pop(task, None)
+        writer.transport.abort()
+
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._converse(reader, writer)
+        except (OSError, TimeoutError):
+            return  # The client has gone, or does not read: there is nobody to tell.
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answer = await self._answer_to(reader)
+        if answer is None:
+            return
+        # So that `drain` means that all of it has been taken.
+        writer.transport.set_write_buffer_limits(high=0)
+        writer.write(answer)
+        async with self._clock.timeout(WRITE_S):
+            await writer.drain()
+        await self._linger(reader, writer)
+
+    async def _answer_to(self, reader: asyncio.StreamReader) -> bytes | None:
+        """The answer to what comes, None when nothing came."""
+        try:
+            async with self._clock.timeout(READ_S):
+                request = await _read(reader)
+        except TimeoutError:
+            late = Refused(HTTPStatus.REQUEST_TIMEOUT, f"a request takes {READ_S:g} s at most")
+            return Answer.refusing(late).as_bytes()
+        except Refused as refused:
+            return Answer.refusing(refused).as_bytes()
+        if request is None:
+            return None
+        answer = await answer_safely(self._answer, request)
+        return answer.as_bytes(with_body=request.method != "HEAD")
+
+    async def _linger(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if writer.can_write_eof():
+            writer.write_eof()
+        left = _MAX_LINGER_BYTES
+        try:
+            async with self._clock.timeout(LINGER_S):
+                while left > 0 and (chunk := await reader.read(4096)):
+                    left -= len(chunk)
+        except TimeoutError:
+            return
+
+
+async def answer_safely(answering: Answering, request: Request) -> Answer:
+    """What is answered, refusals and defects too."""
+    try:
+        answer = answering(request)
+        return answer if isinstance(answer, Answer) else await answer
+    except Refused as refused:
+        return Answer.refusing(refused)
+    except Exception as error:  # broad: a defect here must not end what it reports on
+        _log.error(vocabulary.PROBE_FAILED, path="/".join(request.path), error=repr(error))
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+        return Answer.of({"error": "this failed; the app's log says why"}, status)
+
+
+async def _read(reader: asyncio.StreamReader) -> Request | None:
+    try:
+        request = parse_head(await reader.readuntil(b"\r\n\r\n"))
+        if not request.body_length:
+            return request
+        return request.with_body(await reader.readexactly(request.body_length))
+    except asyncio.LimitOverrunError:
+        raise Refused(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has {MAX_HEAD_BYTES} bytes at most"
+        ) from None
+    except asyncio.IncompleteReadError as error:
+        if not error.partial and not error.expected:
+            return None
+        raise Refused(HTTPStatus.BAD_REQUEST, "the request ended too early") from None
+
+
+def _remedy(error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "another program listens there; end it, or choose another port"
+        case errno.EACCES:
+            return "this user may not listen there; choose a port of 1024 or more"
+        case errno.EADDRNOTAVAIL:
+            return "this machine has no such address; use 127.0.0.1, or 0.0.0.0 for all it has"
+        case _:
+            return f"cannot listen there: {error.strerror or error}; choose another address"

@@ -1,0 +1,227 @@
+"""Metrics: counts, durations and levels of one app, kept in its own memory.
+
+`App(telemetry=Metrics(port=9464))` serves them to Prometheus; `OpenTelemetry` exports them too.
+Nothing here needs a package beside ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from ..clock import SYSTEM_CLOCK, Clock
+from ..message import Delivery, Message
+from ..outcome import Abandon, Ack, Settlement
+from . import vocabulary
+from .counters import Counters, Labels, Series
+from .failure_names import failure_name
+from .messaging_system import messaging_system
+from .metrics_histogram import Durations, Histogram, Record
+from .metrics_server import DEFAULT_HOST, MetricsServer
+from .metrics_text import as_text
+from .metrics_timing import Process, Send, Settle
+
+if TYPE_CHECKING:
+    from ..loop.ending import Ending
+    from ..subscription import Subscription
+
+Also = Callable[[str, Mapping[str, str]], Record]
+"""Makes, for a histogram's name and labels, somebody else who wants to hear of each duration."""
+
+
+class SenderMeters:
+    """What is counted of a queue that is sent to; looked up once a call, then only added to."""
+
+    __slots__ = ("queue", "send", "sent")
+
+    def __init__(self, queue: str, metrics: Metrics, *, counts_messages: bool) -> None:
+        self.queue = queue
+        self.sent = _series(metrics, vocabulary.MESSAGES_SENT, queue, counts_messages)
+        self.send = metrics.histogram("send", queue)
+
+
+class ReceiverMeters:
+    """What is counted of a queue that is received from."""
+
+    __slots__ = (
+        "completed",
+        "process",
+        "queue",
+        "receive",
+        "received",
+        "released",
+        "retried",
+        "settle",
+    )
+
+    def __init__(self, queue: str, metrics: Metrics, *, counts_messages: bool) -> None:
+        self.queue = queue
+        self.received = _series(metrics, vocabulary.MESSAGES_RECEIVED, queue, counts_messages)
+        self.completed = metrics.counters.series(vocabulary.COMPLETED, queue=queue)
+        self.retried = metrics.counters.series(vocabulary.RETRIED, queue=queue)
+        self.released = metrics.counters.series(vocabulary.RELEASED, queue=queue)
+        self.receive = metrics.histogram("receive", queue)
+        self.process = metrics.histogram("process", queue)
+        self.settle = metrics.histogram("settle", queue)
+
+
+def _series(metrics: Metrics, name: str, queue: str, is_ours: bool) -> Series:
+    # One that nobody exports, where somebody else counts the same.
+    return metrics.counters.series(name, queue=queue) if is_ours else Series()
+
+
+class Metrics:
+    """A `Telemetry` that measures; it traces nothing.
+
+    `port` has Prometheus' text served at `http://host:port/metrics` while the app is open; 0
+    takes any that is free. Without one, `prometheus_text` is there for whoever serves it.
+    """
+
+    def __init__(self, *, port: int | None = None, host: str = DEFAULT_HOST) -> None:
+        self.counters = Counters()
+        self.now_s = SYSTEM_CLOCK.now_s
+        self.also: Also | None = None
+        """Set before the app opens, so that every histogram has it."""
+        self._server = None if port is None else MetricsServer(self.prometheus_text, host, port)
+        self._system = ""
+        self._counts_messages = True
+        self._senders: dict[tuple[str, bool], SenderMeters] = {}
+        self._receivers: dict[str, ReceiverMeters] = {}
+        self._histograms: dict[tuple[str, Labels], Histogram] = {}
+        self._in_hand: dict[str, tuple[str, Callable[[], int]]] = {}
+        self._spill_count: int | None = None
+
+    @property
+    def url(self) -> str | None:
+        """Where the metrics are served; None while they are not."""
+        return None if self._server is None else self._server.url
+
+    async def start(
+        self, counters: Counters, gateway: str, *, clock: Clock, counts_messages: bool
+    ) -> None:
+        self.counters, self.now_s = counters, clock.now_s
+        self._system = messaging_system(gateway)
+        self._counts_messages = counts_messages
+        self._senders.clear()
+        self._receivers.clear()
+        if self._server is not None:
+            self._server.start()
+
+    async def flush(self) -> None:
+        """Nothing to do: whoever wants to know asks."""
+
+    async def aclose(self) -> None:
+        self._in_hand.clear()
+        if self._server is not None:
+            await self._server.stop()
+
+    # -- what is told ----------------------------------------------------------------------------
+
+    def sending(
+        self, queue: str, messages: Sequence[Message], *, is_copy: bool = False
+    ) -> AbstractContextManager[Sequence[Message]]:
+        return Send(self, self._sender(queue, is_copy), messages, is_copy)
+
+    def received(
+        self, subscription: Subscription, deliveries: Sequence[Delivery], *, waited_s: float | None
+    ) -> None:
+        meters = self._receiver(subscription.queue)
+        meters.received.value += len(deliveries)
+        if waited_s is not None:
+            meters.receive.record(waited_s)
+
+    def watching(self, subscription: Subscription, in_hand: Callable[[], int]) -> None:
+        self._in_hand[subscription.name] = subscription.queue, in_hand
+
+    def processing(self, subscription: Subscription, delivery: Delivery) -> Process:
+        return Process(self, self._receiver(subscription.queue))
+
+    def settling(
+        self, subscription: Subscription, settlements: Sequence[Settlement]
+    ) -> AbstractContextManager[None]:
+        return Settle(self, self._receiver(subscription.queue))
+
+    def settled(self, subscription: Subscription, endings: Sequence[Ending]) -> None:
+        meters = self._receiver(subscription.queue)
+        completed_count = 0
+        for ending in endings:
+            kind = type(ending.outcome)
+            if kind is Ack:
+                completed_count += 1
+            elif kind is Abandon:
+                meters.released.value += 1
+            elif type(ending.action) is not Ack:
+                meters.retried.value += 1
+            # What was rejected, and has gone, its router counts, with the reason.
+        meters.completed.value += completed_count
+
+    def extended(self, subscription: Subscription, count: int) -> None:
+        self.counters.add(vocabulary.LEASE_EXTENSIONS, count, queue=subscription.queue)
+
+    def lost(self, subscription: Subscription, delivery: Delivery) -> None:
+        self.counters.add(vocabulary.LEASES_LOST, queue=subscription.queue)
+
+    def failed(self, operation: str, queue: str, error: BaseException) -> None:
+        self.counters.add(
+            vocabulary.ERRORS, operation=operation, error_type=failure_name(error), queue=queue
+        )
+
+    def spilled(self, count: int) -> None:
+        self._spill_count = count
+
+    # -- what is read ----------------------------------------------------------------------------
+
+    def gauges(self) -> dict[tuple[str, Labels], int]:
+        """Levels, as they are now."""
+        levels: dict[tuple[str, Labels], int] = {}
+        for queue, in_hand in list(self._in_hand.values()):
+            key = vocabulary.IN_FLIGHT, (("queue", queue),)
+            levels[key] = levels.get(key, 0) + in_hand()
+        if self._spill_count is not None:
+            levels[vocabulary.SPILL_MESSAGES, ()] = self._spill_count
+        return levels
+
+    def durations(self) -> list[Durations]:
+        """A copy of every histogram."""
+        return [
+            Durations(name=name, labels=labels, counts=tuple(each.counts), sum_s=each.sum_s)
+            for (name, labels), each in list(self._histograms.items())
+        ]
+
+    def prometheus_text(self) -> bytes:
+        """Every metric in Prometheus' text format; any thread may ask."""
+        return as_text(self.counters.snapshot(), self.gauges(), self.durations())
+
+    # -- for the context managers ----------------------------------------------------------------
+
+    def histogram(self, operation: str, queue: str, error_type: str = "") -> Histogram:
+        """The durations of an operation on a queue, those apart that failed."""
+        is_process = operation == "process"
+        name = vocabulary.PROCESS_DURATION if is_process else vocabulary.OPERATION_DURATION
+        labels: Labels = (
+            *((("error.type", error_type),) if error_type else ()),
+            ("messaging.destination.name", queue),
+            ("messaging.operation.name", operation),
+            ("messaging.system", self._system),
+        )
+        found = self._histograms.get((name, labels))
+        if found is None:
+            also = None if self.also is None else self.also(name, dict(labels))
+            found = self._histograms[name, labels] = Histogram(also)
+        return found
+
+    def _sender(self, queue: str, is_copy: bool) -> SenderMeters:
+        found = self._senders.get((queue, is_copy))
+        if found is None:
+            counts = self._counts_messages and not is_copy
+            found = SenderMeters(queue, self, counts_messages=counts)
+            self._senders[queue, is_copy] = found
+        return found
+
+    def _receiver(self, queue: str) -> ReceiverMeters:
+        found = self._receivers.get(queue)
+        if found is None:
+            found = ReceiverMeters(queue, self, counts_messages=self._counts_messages)
+            self._receivers[queue] = found
+        return found

@@ -1,0 +1,220 @@
+"""OpenTelemetry: the `Telemetry` that an app is given; metrics, traces, or both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Self
+
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.propagators.textmap import TextMapPropagator
+from opentelemetry.trace import TracerProvider
+
+from ...errors import ConfigurationError
+from ...message import Delivery, Message
+from ...outcome import Settlement
+from ..metrics import Metrics
+from ..metrics_server import DEFAULT_HOST
+from ..telemetry import Processing, Telemetry
+from .both import Both
+from .exporting import OtlpOptions
+from .instruments import Instruments, durations_through
+from .providers import GivenProviders, OtlpProviders, Providers, run_within
+from .tracing import SCOPE, Tracing, own_version
+from .trouble import Trouble
+
+if TYPE_CHECKING:
+    from ...clock import Clock
+    from ...loop.ending import Ending
+    from ...subscription import Subscription
+    from ..counters import Counters
+
+_FLUSH_S = 1.0
+_CLOSE_S = 5.0
+
+
+class OpenTelemetry:
+    """Traces and metrics of one app: `App(telemetry=OpenTelemetry())`.
+
+    Through the providers given, or the program's global ones; `otlp` makes its own. What is given
+    is flushed when the app closes, and left open. Whatever a provider does, no message is touched
+    by it: trouble is logged, once a minute, as `telemetry.failed`.
+
+    `propagator` writes and reads the headers; by default the program's global one, which is
+    W3C's trace context and baggage unless OTEL_PROPAGATORS says otherwise. `exception_texts` puts
+    the texts of errors on spans too: only where none quotes what must not be seen.
+    `prometheus_port` serves the metrics as text as well, as `Metrics` does.
+    """
+
+    def __init__(
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        traces: bool = True,
+        metrics: bool = True,
+        propagator: TextMapPropagator | None = None,
+        exception_texts: bool = False,
+        prometheus_port: int | None = None,
+        prometheus_host: str = DEFAULT_HOST,
+    ) -> None:
+        if not (traces or metrics):
+            raise ConfigurationError(
+                "OpenTelemetry",
+                "traces=False, metrics=False",
+                "use App(telemetry=None) for neither",
+            )
+        self._providers: Providers = GivenProviders(tracer_provider, meter_provider)
+        self._trouble = Trouble()
+        self._exports_metrics = metrics
+        self._metrics = Metrics(port=prometheus_port, host=prometheus_host)
+        self._tracing = Tracing(propagator, self._trouble, with_texts=exception_texts)
+        self._traces = traces
+        self._instruments: Instruments | None = None
+        self._is_open = False
+        self._told: Telemetry = self._metrics
+        if traces:
+            measures = metrics or prometheus_port is not None
+            self._told = Both(self._metrics, self._tracing) if measures else self._tracing
+
+    @classmethod
+    def otlp(
+        cls,
+        *,
+        endpoint: str | None = None,
+        service_name: str | None = None,
+        traces: bool = True,
+        metrics: bool = True,
+        is_global: bool = False,
+        exception_texts: bool = False,
+        prometheus_port: int | None = None,
+        prometheus_host: str = DEFAULT_HOST,
+    ) -> Self:
+        """Export over OTLP/HTTP, by providers of our own that end with the app.
+
+        The standard OTEL_* variables hold: endpoint and headers, service name, sampler,
+        intervals. `endpoint` is the collector's base URL and stands above them; `service_name` is
+        what the service is called when they do not say. `is_global` makes the providers the
+        program's, so that spans of its own code and of instrumented libraries go the same way.
+        """
+        made = cls(
+            traces=traces,
+            metrics=metrics,
+            exception_texts=exception_texts,
+            prometheus_port=prometheus_port,
+            prometheus_host=prometheus_host,
+        )
+        made._providers = OtlpProviders(
+            OtlpOptions(endpoint=endpoint, service_name=service_name),
+            traces=traces,
+            metrics=metrics,
+            is_global=is_global,
+        )
+        return made
+
+    @property
+    def metrics(self) -> Metrics:
+        """What is measured; `metrics.url` says where it is served, if it is."""
+        return self._metrics
+
+    def prometheus_text(self) -> bytes:
+        """Every metric in Prometheus' text format; any thread may ask."""
+        return self._metrics.prometheus_text()
+
+    async def start(
+        self, counters: Counters, gateway: str, *, clock: Clock, counts_messages: bool
+    ) -> None:
+        if self._is_open:
+            raise ConfigurationError(
+                "App.telemetry", "OpenTelemetry", "is used by an open app; make one for each app"
+            )
+        self._is_open = True
+        self._trouble.clock = clock
+        try:
+            # Exporters read files and resolve names when they are made.
+            await asyncio.to_thread(self._prepare, clock)
+            await self._told.start(counters, gateway, clock=clock, counts_messages=counts_messages)
+        except BaseException:
+            await self.aclose()
+            raise
+        if self._instruments is not None:
+            counters.tell_names(self._export)
+
+    def _prepare(self, clock: Clock) -> None:
+        try:
+            self._providers.open(self._metrics, clock)
+        except ValueError as error:
+            raise ConfigurationError(
+                "telemetry", "OpenTelemetry", f"{error}; correct the OTEL_* variable that says so"
+            ) from error
+        if self._traces:
+            self._tracing.use(self._providers.tracer_provider())
+        if self._exports_metrics:
+            self._export_metrics()
+
+    def _export_metrics(self) -> None:
+        if self._instruments is not None and not self._providers.adds_durations:
+            return  # The program's meter knows them already.
+        meter = self._providers.meter_provider().get_meter(SCOPE, own_version())
+        self._instruments = Instruments(meter, self._metrics)
+        if not self._providers.adds_durations:
+            self._metrics.also = durations_through(meter, self._trouble)
+
+    def _export(self, name: str) -> None:
+        if self._instruments is None:
+            return
+        try:
+            self._instruments.export(name)
+        except Exception as error:  # broad: a provider's defect is not the message's
+            self._trouble.note("measure", error)
+
+    async def flush(self) -> None:
+        await run_within(_FLUSH_S, self._providers.flushing(), self._trouble)
+
+    async def aclose(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            await run_within(_CLOSE_S, self._providers.closing(), self._trouble)
+        finally:
+            await self._told.aclose()
+
+    # -- what is told, passed on -------------------------------------------------------------------
+
+    def sending(
+        self, queue: str, messages: Sequence[Message], *, is_copy: bool = False
+    ) -> AbstractContextManager[Sequence[Message]]:
+        return self._told.sending(queue, messages, is_copy=is_copy)
+
+    def received(
+        self, subscription: Subscription, deliveries: Sequence[Delivery], *, waited_s: float | None
+    ) -> None:
+        self._told.received(subscription, deliveries, waited_s=waited_s)
+
+    def watching(self, subscription: Subscription, in_hand: Callable[[], int]) -> None:
+        self._told.watching(subscription, in_hand)
+
+    def processing(self, subscription: Subscription, delivery: Delivery) -> Processing:
+        return self._told.processing(subscription, delivery)
+
+    def settling(
+        self, subscription: Subscription, settlements: Sequence[Settlement]
+    ) -> AbstractContextManager[None]:
+        return self._told.settling(subscription, settlements)
+
+    def settled(self, subscription: Subscription, endings: Sequence[Ending]) -> None:
+        self._told.settled(subscription, endings)
+
+    def extended(self, subscription: Subscription, count: int) -> None:
+        self._told.extended(subscription, count)
+
+    def lost(self, subscription: Subscription, delivery: Delivery) -> None:
+        self._told.lost(subscription, delivery)
+
+    def failed(self, operation: str, queue: str, error: BaseException) -> None:
+        self._told.failed(operation, queue, error)
+
+    def spilled(self, count: int) -> None:
+        self._told.spilled(count)

@@ -1,0 +1,115 @@
+"""Telemetry: what the core tells whoever measures and traces it.
+
+The core holds a `Telemetry | None` and asks `is not None` where it has something to tell: an app
+that configured nothing pays for that question, and for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from ..message import Delivery, Message
+from ..outcome import Outcome, Settlement
+
+if TYPE_CHECKING:
+    from ..clock import Clock
+    from ..loop.ending import Ending
+    from ..subscription import Subscription
+    from .counters import Counters
+
+
+class Processing(Protocol):
+    """One delivery in the hands of its handlers; a context manager around them.
+
+    What handlers send meanwhile belongs to the same trace.
+    """
+
+    def __enter__(self) -> Processing: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
+    def ended(self, outcome: Outcome, error: BaseException | None) -> None:
+        """Handling is over, and this is what becomes of the message. Not called when the handler
+        was cancelled because its lease was lost, or its process stops.
+        """
+
+
+class Telemetry(Protocol):
+    """Told of everything, on the event loop's thread. Must not raise, nor wait."""
+
+    async def start(
+        self, counters: Counters, gateway: str, *, clock: Clock, counts_messages: bool
+    ) -> None:
+        """The app opens; `gateway` is its scheme. `counters` holds what the core itself counts.
+
+        Unless `counts_messages`, somebody else counts what is sent and received: an encryption,
+        which knows what was sealed. The only call that may raise, `ConfigurationError`, and then
+        nothing is left open.
+        """
+
+    async def flush(self) -> None:
+        """Send what there is, within a second or so: the process may be frozen afterwards."""
+
+    async def aclose(self) -> None:
+        """The app has closed: send what is left, within a few seconds."""
+
+    def sending(
+        self, queue: str, messages: Sequence[Message], *, is_copy: bool = False
+    ) -> AbstractContextManager[Sequence[Message]]:
+        """Around a send; gives the messages to send, with the trace's context in their headers.
+
+        `is_copy` for rejected messages on their way to another queue: they were sent before, and
+        are counted as rejected.
+        """
+
+    def received(
+        self, subscription: Subscription, deliveries: Sequence[Delivery], *, waited_s: float | None
+    ) -> None:
+        """A receive returned, with messages or without, after this long; None when nobody asked,
+        and the provider handed them over by itself.
+        """
+
+    def watching(self, subscription: Subscription, in_hand: Callable[[], int]) -> None:
+        """Ask `in_hand` from now on how many of the subscription's messages are in our hands."""
+
+    def processing(self, subscription: Subscription, delivery: Delivery) -> Processing:
+        """Around decoding and handling one delivery."""
+
+    def settling(
+        self, subscription: Subscription, settlements: Sequence[Settlement]
+    ) -> AbstractContextManager[None]:
+        """Around one settle call."""
+
+    def settled(self, subscription: Subscription, endings: Sequence[Ending]) -> None:
+        """The broker confirmed these."""
+
+    def extended(self, subscription: Subscription, count: int) -> None:
+        """So many leases were extended."""
+
+    def lost(self, subscription: Subscription, delivery: Delivery) -> None:
+        """A lease was lost."""
+
+    def failed(self, operation: str, queue: str, error: BaseException) -> None:
+        """A call to the broker failed: `receive`, `extend`, `route`; sends and settle calls are
+        told by the exception that leaves their context manager.
+        """
+
+    def spilled(self, count: int) -> None:
+        """So many messages wait in the spill store."""
+
+
+@runtime_checkable
+class TextMetrics(Protocol):
+    """A telemetry may be one too: its metrics can be had as text, from any thread."""
+
+    def prometheus_text(self) -> bytes:
+        """Every metric in Prometheus' text format, as `metrics_text.CONTENT_TYPE` says."""

@@ -1,0 +1,131 @@
+"""Rows: events as the ledger keeps them. Pure, and run in the writer's thread, off the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+
+import attrs
+
+from ...events import Event, LeaseLostEvent, OutcomeEvent, RedrivenEvent, Status
+from .schema import VERSION, LedgerStatus, Row
+
+Noted = tuple[Event, float]
+"""An event and the Unix time at which it came."""
+MAX_DETAIL = 4_096
+"""Characters of a detail that are kept: four times what a dead letter carries."""
+_MAX_INTEGER = 2**31 - 1
+_DISCARDED = LedgerStatus.DISCARDED.value
+_LEASE_LOST = LedgerStatus.LEASE_LOST.value
+_REDRIVEN = LedgerStatus.REDRIVEN.value
+_REDRIVE = "redrive"
+"""The `subscription` of what no pump received."""
+_STATUSES = {
+    Status.PROCESSED: LedgerStatus.PROCESSED.value,
+    Status.RETRYING: LedgerStatus.RETRYING.value,
+    Status.DEAD_LETTERED: LedgerStatus.DEAD_LETTERED.value,
+}
+
+
+@attrs.frozen(kw_only=True)
+class RowMaker:
+    """Turns events into rows; events that are no outcome of a message are left out."""
+
+    gateway: str
+    pump: str
+    has_detail: bool = True
+
+    def __call__(self, noted: Iterable[Noted]) -> list[Row]:
+        """The rows of these events, in their order."""
+        rows = []
+        for event, time_s in noted:
+            if isinstance(event, OutcomeEvent):
+                rows.append(self._outcome(event, time_s))
+            elif isinstance(event, LeaseLostEvent):
+                rows.append(self._lost(event, time_s))
+            elif isinstance(event, RedrivenEvent):
+                rows.append(self._redriven(event, time_s))
+        return rows
+
+    def _outcome(self, event: OutcomeEvent, time_s: float) -> Row:
+        created_at_s, reason, detail = event.created_at_s, event.reason, event.detail
+        age_s = None if created_at_s is None else time_s - created_at_s
+        return Row(
+            VERSION,
+            round(time_s * 1e6),
+            event.message_id,
+            event.message_type,
+            event.queue,
+            event.subscription,
+            status_of(event),
+            event.attempt if event.attempt <= _MAX_INTEGER else _MAX_INTEGER,
+            None if reason is None else reason.value,
+            # Not every event says it.
+            event.error_type or None,
+            detail[:MAX_DETAIL] if detail and self.has_detail else None,
+            event.destination,
+            # Whatever a foreign producer put into a header: an endless age tells nobody anything.
+            event.run_s if isfinite(event.run_s) else None,
+            age_s if age_s is None or isfinite(age_s) else None,
+            self.gateway,
+            self.pump,
+        )
+
+    def _lost(self, event: LeaseLostEvent, time_s: float) -> Row:
+        return Row(
+            version=VERSION,
+            time=round(time_s * 1e6),
+            message_id=event.message_id,
+            type="",
+            queue=event.queue,
+            subscription=event.subscription,
+            status=_LEASE_LOST,
+            attempts=min(event.attempt, _MAX_INTEGER),
+            reason=None,
+            error_type=None,
+            detail=None,
+            destination=None,
+            run_s=None,
+            age_s=None,
+            gateway=self.gateway,
+            pump=self.pump,
+        )
+
+    def _redriven(self, event: RedrivenEvent, time_s: float) -> Row:
+        age_s = None if event.created_at_s is None else time_s - event.created_at_s
+        return Row(
+            version=VERSION,
+            time=round(time_s * 1e6),
+            message_id=event.message_id,
+            type=event.message_type,
+            queue=event.queue,
+            subscription=_REDRIVE,
+            status=_REDRIVEN,
+            attempts=min(event.attempt, _MAX_INTEGER),
+            reason=event.reason,
+            error_type=None,
+            detail=event.detail[:MAX_DETAIL] if event.detail and self.has_detail else None,
+            destination=event.destination,
+            run_s=None,
+            age_s=age_s if age_s is None or isfinite(age_s) else None,
+            gateway=self.gateway,
+            pump=self.pump,
+        )
+
+
+def status_of(event: OutcomeEvent) -> str:
+    """What the row says became of the message."""
+    if event.destination is None and event.status is Status.DEAD_LETTERED:
+        return _DISCARDED
+    return _STATUSES[event.status]
+
+
+def encodable(rows: Iterable[Row]) -> list[Row]:
+    """The rows with every text such that UTF-8 can say it; asked for only when one is not."""
+    return [Row._make(map(_encodable, row)) for row in rows]
+
+
+def _encodable(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    return value

@@ -1,0 +1,1 @@
+"""A trace across two queues."""

@@ -1,0 +1,1 @@
+"""Health and control: pausing, probes, and the small server that answers for them."""
