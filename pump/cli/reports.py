@@ -5,7 +5,7 @@ To people as a banner and a table; to machines, when the log is JSON, as events 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Protocol
 
@@ -13,11 +13,12 @@ import attrs
 from rich.text import Text
 
 from ..app import App
-from ..dispatcher import Performer
 from ..durations import format_duration
 from ..loop import PumpStats
 from ..observability import vocabulary
+from ..observability.counters import Counters
 from ..observability.log import get_logger
+from ..performer import Performer
 from ..subscription import Subscription
 from .console import print_warning, printable, stdout, table
 from .session import shown_gateway
@@ -33,6 +34,8 @@ _COUNTS = {
     "restarts": "restarts",
 }
 """The fields of `PumpStats` that are summed up, with their headings."""
+Counts = Mapping[str, Mapping[str, int]]
+"""The numbers of each subscription."""
 _PROBLEMS = {"dead-lettered", "invalid", "leases lost", "restarts"}
 
 
@@ -71,14 +74,8 @@ class TextReport:
         console.print("Running. Ctrl-C drains and stops; twice stops at once.")
 
     def ended(self, app: App, performers: Sequence[Performer], run_s: float) -> None:
-        console = stdout()
-        console.print(Text(f"Stopped after {format_duration(run_s)}.", "bold"))
-        rows = [_summary_row(each.subscription.name, _counts(each.stats)) for each in performers]
-        if len(performers) > 1:
-            rows.append(_summary_row("total", _totals(performers)))
-        columns = ["subscription", *_COUNTS.values()]
-        console.print(table(columns, rows, right=_COUNTS.values()))
-        for warning in _loss_warnings(app):
+        print_summary({each.subscription.name: counts_of(each.stats) for each in performers}, run_s)
+        for warning in loss_warnings(app.counters):
             self.warn(warning)
 
 
@@ -101,14 +98,35 @@ class LogReport:
         )
 
     def ended(self, app: App, performers: Sequence[Performer], run_s: float) -> None:
-        self._log.info(
-            vocabulary.RUN_ENDED,
-            run_s=round(run_s, 3),
-            **_totals(performers),
-            subscriptions={each.subscription.name: _counts(each.stats) for each in performers},
-        )
-        for warning in _loss_warnings(app):
+        log_summary({each.subscription.name: counts_of(each.stats) for each in performers}, run_s)
+        for warning in loss_warnings(app.counters):
             self.warn(warning)
+
+
+def summarize(counts: Counts, run_s: float, format: str) -> None:
+    """Say how a run ended, as fits a log format."""
+    if format == "json":
+        log_summary(counts, run_s)
+    else:
+        print_summary(counts, run_s)
+
+
+def print_summary(counts: Counts, run_s: float) -> None:
+    """What every subscription has done, as a table."""
+    console = stdout()
+    console.print(Text(f"Stopped after {format_duration(run_s)}.", "bold"))
+    rows = [_summary_row(name, each) for name, each in counts.items()]
+    if len(counts) > 1:
+        rows.append(_summary_row("total", _totals(counts)))
+    columns = ["subscription", *_COUNTS.values()]
+    console.print(table(columns, rows, right=_COUNTS.values()))
+
+
+def log_summary(counts: Counts, run_s: float) -> None:
+    """The same as an event."""
+    get_logger("pump.run").info(
+        vocabulary.RUN_ENDED, run_s=round(run_s, 3), **_totals(counts), subscriptions=dict(counts)
+    )
 
 
 def missing_queue_warnings(subscriptions: Sequence[Subscription]) -> list[str]:
@@ -149,27 +167,33 @@ def _described(subscription: Subscription) -> dict[str, object]:
     }
 
 
-def _counts(stats: PumpStats) -> dict[str, int]:
+def counts_of(stats: PumpStats) -> dict[str, int]:
+    """The numbers that are summed up."""
     values = attrs.asdict(stats)
     return {field: values[field] for field in _COUNTS}
 
 
-def _totals(performers: Sequence[Performer]) -> dict[str, int]:
-    counted = [_counts(each.stats) for each in performers]
-    return {field: sum(counts[field] for counts in counted) for field in _COUNTS}
+def _totals(counts: Counts) -> dict[str, int]:
+    return {field: sum(each.get(field, 0) for each in counts.values()) for field in _COUNTS}
 
 
-def _summary_row(name: str, counts: dict[str, int]) -> list[str | Text]:
-    return [name, *(_number(_COUNTS[field], count) for field, count in counts.items())]
+def _summary_row(name: str, counts: Mapping[str, int]) -> list[str | Text]:
+    return [name, *(_number(_COUNTS[field], counts.get(field, 0)) for field in _COUNTS)]
 
 
 def _number(heading: str, count: int) -> Text:
     return Text(f"{count:,}", "yellow" if count and heading in _PROBLEMS else "")
 
 
-def _loss_warnings(app: App) -> list[str]:
-    discarded = app.counters.value(vocabulary.DISCARDED)
-    spilled = app.counters.value(vocabulary.SPILLED)
+def loss_warnings(counters: Counters) -> list[str]:
+    """A line for what was rejected and found no queue."""
+    return warnings_of(
+        discarded=counters.value(vocabulary.DISCARDED), spilled=counters.value(vocabulary.SPILLED)
+    )
+
+
+def warnings_of(*, discarded: int, spilled: int) -> list[str]:
+    """A line for each that is not zero."""
     warnings = []
     if discarded:
         warnings.append(f"{discarded} rejected message(s) were discarded: no dead_letter_queue")

@@ -1,0 +1,205 @@
+"""Queries: the SQL of the report's tables, the same for both engines.
+
+They read the tables of `preparing`. Moments are microseconds, so no engine's zone matters; sums
+are of whole numbers, so neither does the order in which they are added.
+"""
+
+from __future__ import annotations
+
+from .dialect import Dialect
+from .preparing import FAILED, OTHER_CODE, OTHER_TYPES
+
+ALL_TYPES = "(all types)"
+OVER_TIME = "over time"
+MAX_CLUSTERS = 200
+MAX_POISON = 200
+MAX_DEAD_LETTER_GROUPS = 500
+POISON_FAILURES = 5
+POISON_DEAD_LETTERS = 2
+KEYS = ("bucket_us", "type", "queue", "reason", "attempt")
+SETS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("bucket_us",),
+    ("bucket_us", "type"),
+    ("bucket_us", "queue"),
+    ("bucket_us", "reason"),
+    ("type",),
+    ("queue",),
+    ("reason",),
+    ("type", "attempt"),
+)
+"""What outcomes are counted by. In one query: each further one costs Spark a second."""
+STATUS_CODES = ("processed", "retrying", "dead-lettered", "discarded", "lease-lost")
+_OTHER_CODE = len(STATUS_CODES)
+_CODES = 8
+_LONGEST_S = "1e9"
+_DIGITS = 3
+
+
+def counts() -> str:
+    """Counts by status for each of `SETS`; a bit says which columns a row is not about."""
+    sets = ", ".join(f"({', '.join(keys)})" for keys in SETS)
+    keys = ", ".join(KEYS)
+    about = ", ".join(f"grouping({key}) AS no_{key}" for key in KEYS)
+    return f"""
+    SELECT {about}, {keys}, {_sums()}, min(first_us) AS first_us, max(last_us) AS last_us
+    FROM cube GROUP BY GROUPING SETS ({sets})"""
+
+
+def _sums() -> str:
+    conditions = {
+        "deliveries": "status <> 'redriven'",
+        "failed": f"status IN {FAILED}",
+        **{each.replace("-", "_"): f"status = '{each}'" for each in (*STATUS_CODES, "redriven")},
+    }
+    return ", ".join(
+        f"coalesce(sum(CASE WHEN {condition} THEN n ELSE 0 END), 0) AS {name}"
+        for name, condition in conditions.items()
+    )
+
+
+def messages(dialect: Dialect) -> str:
+    """How many messages of each type ended how; the last outcome of a subscription counts."""
+    ended = ", ".join(
+        f"sum(CASE WHEN code = {code} THEN n ELSE 0 END) AS ended_{code}"
+        for code in range(len(STATUS_CODES))
+    )
+    return f"""
+    WITH ends AS (
+        SELECT {dialect.hashed("message_id", "subscription")} AS h,
+            max(time_us * {_CODES} + {_code()}) AS last, max(type_code) AS type_code,
+            max(attempts) AS attempts, count(*) AS n
+        FROM labelled WHERE status <> 'redriven'
+        GROUP BY {dialect.hashed("message_id", "subscription")}
+    ), grouped AS (
+        SELECT type_code, last % {_CODES} AS code, count(*) AS n,
+            sum(CASE WHEN attempts > 1 OR n > 1 THEN 1 ELSE 0 END) AS retried,
+            max(attempts) AS attempts
+        FROM ends GROUP BY type_code, last % {_CODES}
+    ), named AS (
+        SELECT type, code AS type_code FROM known_types
+        UNION ALL SELECT '{OTHER_TYPES}', {OTHER_CODE}
+    )
+    SELECT type, sum(n) AS n, {ended}, sum(retried) AS retried,
+        CAST(sum(retried) AS DOUBLE) / sum(n) AS retry_rate, max(attempts) AS attempts
+    FROM grouped JOIN named ON grouped.type_code = named.type_code GROUP BY type"""
+
+
+def _code() -> str:
+    cases = " ".join(f"WHEN '{each}' THEN {code}" for code, each in enumerate(STATUS_CODES))
+    return f"CASE status {cases} ELSE {_OTHER_CODE} END"
+
+
+def latency(bucket_us: int) -> str:
+    """Percentiles: of `run_s` and `age_s` by type and of all, and of `run_s` by slot of time."""
+    slot = f"CAST(time_us - time_us % {bucket_us} AS VARCHAR(20))"
+    return f"""
+    WITH by_type AS ({_histogram("run_s", "type")} UNION ALL {_histogram("age_s", "type")}),
+    histogram AS (
+        SELECT * FROM by_type
+        UNION ALL SELECT metric, '{ALL_TYPES}', q, sum(n), sum(sum_us), max(top)
+            FROM by_type GROUP BY metric, q
+        UNION ALL {_histogram("run_s", slot, name=OVER_TIME)}
+    ) {_percentiles()}"""
+
+
+def _histogram(metric: str, key: str, *, name: str = "") -> str:
+    return f"""
+    SELECT '{name or metric}' AS metric, key, q, count(*) AS n, sum(us) AS sum_us,
+        max(seconds) AS top
+    FROM ({_quantised(metric, key)}) AS quantised GROUP BY key, q"""
+
+
+def _quantised(metric: str, key: str) -> str:
+    """Every time in whole microseconds, and rounded to three digits as `q`.
+
+    Few different numbers remain, whatever the number of rows: to count them takes one pass and
+    little memory, where exact percentiles need all of them sorted, or at hand.
+    """
+    digits = "length(CAST(CAST(size AS BIGINT) AS VARCHAR(20)))"
+    return f"""
+    SELECT key, us, seconds, sign(us) * floor(size / step + 0.5) * step AS q
+    FROM (SELECT key, us, seconds, size, pow(10, greatest({digits} - {_DIGITS}, 0)) AS step
+        FROM (SELECT key, seconds, us, CAST(abs(us) AS DOUBLE) AS size
+        FROM (SELECT key, seconds, CAST(floor(seconds * 1e6 + 0.5) AS BIGINT) AS us FROM (
+        SELECT {key} AS key, least(greatest({metric}, -{_LONGEST_S}), {_LONGEST_S}) AS seconds
+        FROM labelled WHERE {metric} IS NOT NULL AND NOT isnan({metric})) AS bounded) AS whole
+        ) AS sized) AS stepped"""
+
+
+def _percentiles() -> str:
+    def at_least(share: int) -> str:
+        return f"min(CASE WHEN upto * 100 >= total * {share} THEN q END) / 1e6"
+
+    return f"""
+    SELECT metric, key, max(total) AS n, CAST(sum(sum_us) AS DOUBLE) / max(total) / 1e6 AS mean_s,
+        {at_least(50)} AS p50_s, {at_least(90)} AS p90_s, {at_least(99)} AS p99_s, max(top) AS max_s
+    FROM (SELECT metric, key, q, n, sum_us, top, sum(n) OVER (PARTITION BY metric, key) AS total,
+        sum(n) OVER (PARTITION BY metric, key ORDER BY q ROWS UNBOUNDED PRECEDING) AS upto
+        FROM histogram) AS ranked
+    GROUP BY metric, key"""
+
+
+def top_clusters(dialect: Dialect) -> str:
+    """The most frequent fingerprints: rows, messages, the last moment; and of all, their totals."""
+    return f"""
+    SELECT fingerprint, n, messages, last_us, cluster_count, text_count FROM (
+        SELECT fingerprint, sum(n) AS n, count(*) AS messages, max(last_us) AS last_us,
+            count(*) OVER () AS cluster_count, sum(sum(n)) OVER () AS text_count
+        FROM (SELECT fingerprint, {dialect.hashed("message_id")} AS h, count(*) AS n,
+            max(time_us) AS last_us FROM failed WHERE fingerprint IS NOT NULL
+            GROUP BY fingerprint, {dialect.hashed("message_id")}) AS by_message
+        GROUP BY fingerprint) AS clusters
+    ORDER BY n DESC, fingerprint LIMIT {MAX_CLUSTERS}"""
+
+
+# Types that are rare have one name: as many parts as messages would not fit into memory.
+CLUSTER_PARTS = f"""
+SELECT fingerprint, type, queue, reason, error_type, status, count(*) AS n,
+    min(time_us) AS first_us, max(time_us) AS last_us, min(example) AS example
+FROM (SELECT f.fingerprint, coalesce(k.type, '{OTHER_TYPES}') AS type, f.queue, f.reason,
+    f.error_type, f.status, f.time_us,
+    CASE WHEN f.time_us = t.last_us THEN concat(f.message_id, chr(31), f.text) END AS example
+    FROM failed AS f JOIN top_clusters AS t ON f.fingerprint = t.fingerprint
+    LEFT JOIN known_types AS k ON f.type = k.type) AS parts
+GROUP BY fingerprint, type, queue, reason, error_type, status"""
+
+POISON = f"""
+SELECT message_id, count(*) AS failures, max(attempts) AS attempts,
+    sum(CASE WHEN status IN ('dead-lettered', 'discarded') THEN 1 ELSE 0 END) AS dead_lettered,
+    max(type) AS type, min(time_us) AS first_us, max(time_us) AS last_us
+FROM failed GROUP BY message_id
+HAVING count(*) >= {POISON_FAILURES} OR max(attempts) >= {POISON_FAILURES}
+    OR sum(CASE WHEN status IN ('dead-lettered', 'discarded') THEN 1 ELSE 0 END)
+        >= {POISON_DEAD_LETTERS}
+ORDER BY dead_lettered DESC, attempts DESC, failures DESC, message_id LIMIT {MAX_POISON}"""
+
+POISON_ENDS = f"""
+SELECT o.message_id,
+    max(CASE WHEN status <> 'redriven' THEN o.time_us * {_CODES} + {_code()} END) AS last,
+    sum(CASE WHEN status = 'redriven' THEN 1 ELSE 0 END) AS redriven
+FROM outcomes AS o JOIN poison ON o.message_id = poison.message_id GROUP BY o.message_id"""
+
+POISON_ROWS = """
+SELECT p.message_id, p.type, p.failures, p.attempts, p.dead_lettered, p.first_us, p.last_us,
+    min(concat(f.queue, chr(31), coalesce(f.fingerprint, ''), chr(31),
+        coalesce(f.text, ''))) AS example
+FROM failed AS f JOIN poison AS p ON f.message_id = p.message_id AND f.time_us = p.last_us
+GROUP BY p.message_id, p.type, p.failures, p.attempts, p.dead_lettered, p.first_us, p.last_us"""
+
+DEAD_LETTER_GROUPS = f"""
+SELECT queue, original_queue, type, reason, fingerprint, count(*) AS n, max(attempts) AS attempts,
+    min(rejected_us) AS oldest, max(rejected_us) AS newest,
+    min(concat(message_id, chr(31), coalesce(substr(detail, 1, 300), ''))) AS example,
+    sum(count(*)) OVER () AS dead_letter_count
+FROM dead_letters GROUP BY queue, original_queue, type, reason, fingerprint
+ORDER BY n DESC, queue, original_queue NULLS LAST, type, reason NULLS LAST,
+    fingerprint NULLS LAST LIMIT {MAX_DEAD_LETTER_GROUPS}"""
+
+
+def status_of_code(last: int | None) -> str | None:
+    """The status in what `POISON_ENDS` yields."""
+    if last is None:
+        return None
+    code = last % _CODES
+    return STATUS_CODES[code] if code < len(STATUS_CODES) else "other"

@@ -1,0 +1,1 @@
+"""Orders from SQS through the pump on Spark to a table and a report."""
