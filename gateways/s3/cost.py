@@ -1,0 +1,299 @@
+"""Cost: how many requests a queue makes for given settings, and what they cost. Pure arithmetic.
+
+What is assumed of the traffic: messages come at a steady pace from one process that sends, and are
+consumed as they come. Nothing fails, so no message is delivered twice. The tests hold the two
+layouts to requests that were counted.
+
+| request | who pays for it                                                                 |
+|---------|---------------------------------------------------------------------------------|
+| PUT     | also when its condition is refused                                              |
+| LIST    | as much as a PUT                                                                |
+| GET     | a twelfth of that; HEAD, and "not modified", the same                           |
+| DELETE  | nobody                                                                          |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from math import ceil, floor
+
+import attrs
+
+from pump.errors import ConfigurationError
+
+from .contention import Loops, settle_down
+
+
+class Design(StrEnum):
+    """What is estimated: the two layouts, and what they are compared with."""
+
+    LEASES = "leases"
+    LOG = "log"
+    NAIVE = "naive"
+    """An object and a lease a message, one request for each step."""
+    SQS = "sqs"
+    """A standard queue of SQS."""
+
+
+@attrs.frozen(kw_only=True)
+class Prices:
+    """Dollars. Storage is left out: a million messages of 1 KB for a day are a tenth of a cent."""
+
+    puts_1000: float = 0.005
+    lists_1000: float = 0.005
+    gets_1000: float = 0.0004
+    deletes_1000: float = 0.0
+    sqs_million: float = 0.40
+    source: str = "list prices of us-east-1, S3 Standard and SQS standard, 2025"
+
+
+def _check(condition: bool, field: str, value: object, remedy: str) -> None:
+    if not condition:
+        raise ConfigurationError(f"Workload.{field}", value, remedy)
+
+
+@attrs.frozen(kw_only=True)
+class Workload:
+    """Messages, who sends and consumes them, and how far away the store is."""
+
+    messages: int = 1_000_000
+    batch: int = 10
+    """Messages a call of send. Sends under way at once share writes besides: not counted here."""
+    consumers: int = 10
+    """Messages handled at once, in all processes together."""
+    processes: int = 1
+    receive: int = 10
+    """Messages a receive may bring."""
+    handler_s: float = 0.1
+    lease_s: float = 30.0
+    rate: float | None = None
+    """Messages a second; None for as many as the consumers manage."""
+    latency_s: float = 0.03
+    """What a request takes."""
+    poll_s: float = 1.0
+    idle_s: float = 0.0
+    """How long the consumers wait for messages beside."""
+    body_bytes: int = 1_000
+
+    def __attrs_post_init__(self) -> None:
+        for field in ("messages", "batch", "consumers", "processes", "receive", "body_bytes"):
+            _check(getattr(self, field) >= 1, field, getattr(self, field), "use 1 or more")
+        for field in ("lease_s", "latency_s", "poll_s"):
+            _check(getattr(self, field) > 0, field, getattr(self, field), "use more than 0")
+        for field in ("handler_s", "idle_s"):
+            _check(getattr(self, field) >= 0, field, getattr(self, field), "use 0 or more")
+        _check(self.rate is None or self.rate > 0, "rate", self.rate, "use more than 0")
+        remedy = f"use at most {self.consumers}: a process without a consumer consumes nothing"
+        _check(self.processes <= self.consumers, "processes", self.processes, remedy)
+
+    @property
+    def pace(self) -> float:
+        """Messages a second. A consumer waits for its claim and its ack too."""
+        most = self.consumers / (self.handler_s + 2 * self.latency_s)
+        return most if self.rate is None else min(self.rate, most)
+
+    @property
+    def duration_s(self) -> float:
+        """How long all of them take."""
+        return self.messages / self.pace
+
+    @property
+    def renewals(self) -> int:
+        """How often the lease of one message is extended: whenever half of it is over."""
+        return floor(self.handler_s / (self.lease_s / 2))
+
+
+@attrs.frozen
+class Requests:
+    """How many of each kind; SQS's calls are a kind of their own."""
+
+    puts: float = 0.0
+    lists: float = 0.0
+    gets: float = 0.0
+    deletes: float = 0.0
+    sqs: float = 0.0
+
+    def __add__(self, other: Requests) -> Requests:
+        pairs = zip(attrs.astuple(self), attrs.astuple(other), strict=True)
+        return Requests(*(mine + theirs for mine, theirs in pairs))
+
+    @property
+    def billable(self) -> float:
+        """All that cost something."""
+        return self.puts + self.lists + self.gets + self.sqs
+
+    def dollars(self, prices: Prices) -> float:
+        """What they cost."""
+        thousands = (
+            self.puts * prices.puts_1000
+            + self.lists * prices.lists_1000
+            + self.gets * prices.gets_1000
+            + self.deletes * prices.deletes_1000
+        )
+        return thousands / 1000 + self.sqs * prices.sqs_million / 1e6
+
+
+@attrs.frozen
+class Part:
+    """One thing that is done, with the requests for it."""
+
+    name: str
+    requests: Requests
+
+
+@attrs.frozen(kw_only=True)
+class Estimate:
+    """What a design asks of the store for a workload."""
+
+    design: Design
+    messages: int
+    parts: tuple[Part, ...]
+
+    @property
+    def total(self) -> Requests:
+        """All parts."""
+        return sum((part.requests for part in self.parts), start=Requests())
+
+    @property
+    def per_message(self) -> float:
+        """Billable requests a message."""
+        return self.total.billable / self.messages
+
+    def dollars_a_million(self, prices: Prices) -> float:
+        """For a million messages like these."""
+        return self.total.dollars(prices) / self.messages * 1e6
+
+
+def estimate(design: Design, workload: Workload) -> Estimate:
+    """Requests by what they are for."""
+    parts = _PARTS[design](workload)
+    kept = tuple(part for part in parts if part.requests != Requests())
+    return Estimate(design=design, messages=workload.messages, parts=kept)
+
+
+_OBJECT_MESSAGES = 100
+_OBJECT_BYTES = 1024 * 1024
+_SEGMENT_BYTES = 8 * 1024 * 1024
+_PAGE = 1000
+_FIRST_POLL_S = 0.1
+_FACTS_S = 60.0
+"""How often a process reads what its queue is like."""
+_SQS_BATCH = 10
+_SQS_CHUNK_BYTES = 64 * 1024
+_SQS_POLL_S = 20.0
+
+
+def _leases(w: Workload) -> tuple[Part, ...]:
+    together = max(1, min(w.batch, _OBJECT_MESSAGES, _OBJECT_BYTES // w.body_bytes))
+    objects = w.messages / together
+    readers = min(w.processes, together)
+    vain = w.messages * _vain_claims(w)
+    return (
+        Part("send", Requests(puts=2 * objects)),
+        Part("find", Requests(lists=w.processes * objects / _PAGE + _looks(w))),
+        Part("read", Requests(gets=objects * readers)),
+        Part("claim", Requests(puts=w.messages, gets=w.messages / min(w.receive, together))),
+        Part("renew", Requests(puts=w.messages * w.renewals)),
+        Part("settle", Requests(puts=w.messages)),
+        Part("contend", Requests(puts=vain, lists=vain / 8, gets=vain / together)),
+        Part("clean up", Requests(deletes=2 * objects)),
+        Part("settings", Requests(gets=_facts(w))),
+        Part("idle", Requests(lists=w.processes * w.idle_s / w.poll_s)),
+    )
+
+
+def _log(w: Workload) -> tuple[Part, ...]:
+    together = max(1, min(w.batch, _SEGMENT_BYTES // w.body_bytes))
+    segments = w.messages / together
+    found = settle_down(_loops(w, together))
+    commits = w.messages / w.consumers * w.processes * found.commits_a_cycle
+    renewals = w.messages / w.consumers * w.processes * w.renewals
+    vain = (commits + renewals) * found.vain
+    if w.rate is not None:
+        # The sender commits behind what the consumers have committed since it last did.
+        vain += segments
+    return (
+        Part("send", Requests(puts=2 * segments)),
+        Part("read", Requests(gets=segments * _readers(w, together))),
+        Part("claim and settle", Requests(puts=commits)),
+        Part("renew", Requests(puts=renewals)),
+        Part("contend", Requests(puts=vain, gets=vain)),
+        Part("follow", Requests(gets=_looks(w))),
+        Part("clean up", Requests(deletes=segments)),
+        Part("settings", Requests(gets=_facts(w))),
+        Part("idle", Requests(gets=w.processes * w.idle_s / w.poll_s)),
+    )
+
+
+def _loops(w: Workload, together: int) -> Loops:
+    own = w.consumers / w.processes
+    taken = min(w.receive, own)
+    # A segment is read once by a process, whoever of it comes first; several side by side.
+    reads = min(1.0, taken * _readers(w, together) / together)
+    return Loops(
+        processes=w.processes,
+        loops=ceil(own / w.receive),
+        work_s=w.handler_s + reads * w.latency_s,
+        latency_s=w.latency_s,
+    )
+
+
+def _readers(w: Workload, together: int) -> float:
+    """How many processes get a part of what was sent together."""
+    return min(w.processes, max(1.0, together / min(w.receive, w.consumers / w.processes)))
+
+
+def _vain_claims(w: Workload) -> float:
+    """Claims a message that another process was quicker with. Counted, not derived: they begin at
+    places of their own, and meet the more often the more there are.
+    """
+    return 0.27 * w.processes**0.8 if w.processes > 1 else 0.0
+
+
+def _looks(w: Workload) -> float:
+    """Polls while messages come more slowly than the consumers could take them: after each that
+    came, soon, and then less and less often.
+    """
+    if w.rate is None:
+        return 0.0
+    gap_s, pause_s, looks = w.batch / w.pace, min(_FIRST_POLL_S, w.poll_s), 1
+    while gap_s > pause_s < w.poll_s:
+        gap_s, pause_s, looks = gap_s - pause_s, min(2 * pause_s, w.poll_s), looks + 1
+    return w.processes * w.messages / w.batch * (looks + gap_s / w.poll_s)
+
+
+def _facts(w: Workload) -> float:
+    return w.processes * (w.duration_s + w.idle_s) / _FACTS_S
+
+
+def _naive(w: Workload) -> tuple[Part, ...]:
+    return (
+        Part("send", Requests(puts=w.messages)),
+        Part("find", Requests(lists=w.consumers * w.messages / _PAGE)),
+        Part("claim", Requests(puts=w.messages)),
+        Part("read", Requests(gets=w.messages)),
+        Part("renew", Requests(puts=w.messages * w.renewals)),
+        Part("settle", Requests(deletes=2 * w.messages)),
+        Part("idle", Requests(lists=w.consumers * w.idle_s / w.poll_s)),
+    )
+
+
+def _sqs(w: Workload) -> tuple[Part, ...]:
+    chunks = -(-w.body_bytes // _SQS_CHUNK_BYTES)
+    sent, taken = min(w.batch, _SQS_BATCH), min(w.receive, _SQS_BATCH)
+    return (
+        Part("send", Requests(sqs=w.messages * max(1 / sent, chunks / sent))),
+        Part("claim", Requests(sqs=w.messages / taken * chunks)),
+        Part("renew", Requests(sqs=w.messages / taken * w.renewals)),
+        Part("settle", Requests(sqs=w.messages / taken)),
+        Part("idle", Requests(sqs=w.processes * w.idle_s / _SQS_POLL_S)),
+    )
+
+
+_PARTS: Mapping[Design, Callable[[Workload], tuple[Part, ...]]] = {
+    Design.LEASES: _leases,
+    Design.LOG: _log,
+    Design.NAIVE: _naive,
+    Design.SQS: _sqs,
+}

@@ -1,0 +1,111 @@
+"""Layout: the two ways to keep a queue in objects, behind one face."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import attrs
+
+from pump.clock import Clock
+from pump.message import Delivery, Message
+from pump.outcome import Refusal, Settlement
+from pump.ports import QueueStats
+
+from .keys import QueueKeys
+from .store.driving import ObjectStore
+from .store.server_time import ServerTime
+
+
+class Layout(StrEnum):
+    """How a queue is kept."""
+
+    LEASES = "leases"
+    """A lease object a message: claims do not meet, each message costs about two writes."""
+    LOG = "log"
+    """Group commit: what a process does is committed together, a small fraction of a request a
+    message; groups, de-duplication and exact depths besides."""
+
+
+@attrs.frozen(kw_only=True)
+class QueueFacts:
+    """What a queue is like; kept in `queue.json`."""
+
+    name: str
+    layout: Layout = Layout.LEASES
+    is_lifo: bool = False
+    is_strict: bool = False
+    max_receive_count: int | None = None
+    dead_letter_queue: str | None = None
+    deduplication_window_s: float = 300.0
+    """Of the log layout; leases know no duplicates."""
+
+
+@attrs.frozen(kw_only=True)
+class S3QueueSettings:
+    """How a process looks after its queues; each process may have its own."""
+
+    poll_s: float = 1.0
+    """The longest pause between two looks for messages of other processes."""
+    look_again_s: float = 2.0
+    """How long another's lease stands unchanged before its content is read."""
+    cache_bytes: int = 64 * 1024 * 1024
+    """How much of what was read is kept, a queue."""
+    linger_s: float = 60.0
+    """Of leases: how long a batch stays after it was written, done or not. A copy of that write
+    may still be on its way, if an answer was slow and the request was repeated: it must find the
+    batch there, or it would bring its messages back. Well above `S3Settings.patience_s`."""
+
+
+SendTo = Callable[[str, Message], Awaitable[None]]
+"""Sends a message to another queue of the gateway: how the last delivery is moved."""
+
+
+@attrs.frozen(kw_only=True)
+class Surroundings:
+    """What a queue is given to work with."""
+
+    keys: QueueKeys
+    store: ObjectStore
+    time: ServerTime
+    clock: Clock
+    send_to: SendTo
+    new_id: Callable[[], str]
+    """Makes tokens and nonces that nobody else ever makes."""
+
+
+class StoredQueue(Protocol):
+    """One queue in one process, shared by all who consume from it and send to it there.
+
+    Methods are those of the ports, with the same laws (`pump.ports`).
+    """
+
+    async def send(self, messages: Sequence[Message], *, delay_s: float) -> list[str]:
+        """As `ProducerPort.send`."""
+
+    async def receive(self, *, max_count: int, wait_s: float, lease_s: float) -> list[Delivery]:
+        """As `ConsumerPort.receive`."""
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Refusal]:
+        """As `ConsumerPort.settle`."""
+
+    async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> list[Refusal]:
+        """As `ConsumerPort.extend`."""
+
+    async def stats(self) -> QueueStats:
+        """As `AdminPort.stats`."""
+
+    async def peek(self, *, max_count: int) -> list[Message]:
+        """As `AdminPort.peek`."""
+
+    async def purge(self) -> int:
+        """As `AdminPort.purge`."""
+
+    async def adopt(self, facts: QueueFacts) -> None:
+        """Go by these facts from now on; the layout is never another one."""
+
+    async def aclose(self) -> None:
+        """End everything that runs in the background; waiting receives return empty. Cancelled, it
+        ends what is under way instead of waiting for it.
+        """

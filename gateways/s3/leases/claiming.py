@@ -1,0 +1,191 @@
+"""Claiming: leases for the messages that were picked, confirmed before anyone gets them.
+
+Whatever was claimed and is not delivered, because it could not be confirmed or because another
+claim failed, is handed back and does not count.
+
+Every claim is confirmed, one over an older lease too: that lease may be a claim of a message which
+was done and cleared away, left by a process that died before it could confirm it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from pump.errors import MappingError
+from pump.message import Message
+
+from ..store.objects import Written
+from .burial import Burial
+from .catalogue import known_leases
+from .codec import Letter
+from .desk import Desk
+from .holdings import Holding
+from .names import BatchId, batch_key, lease_key
+from .protocol.batches import confirm, remove_all
+from .protocol.strictness import confirm_head
+from .protocol.tenancy import claim_fresh, lease_in, reclaim
+from .protocol.writing import Gone, Lost, Undecided
+from .settling import Settling
+from .slots import Slot
+
+_BURIAL_LEASE_S = 30.0
+
+
+class Claiming:
+    """Claims for one process, from one queue."""
+
+    def __init__(self, desk: Desk, settling: Settling, burial: Burial) -> None:
+        self._desk = desk
+        self._settling = settling
+        self._burial = burial
+
+    async def claim(self, slots: Sequence[Slot], lease_s: float) -> list[Holding]:
+        """Claim what was picked and return what may be delivered, in the order of the picks.
+
+        Raises what the store raised, or did not answer, when nothing may be.
+        """
+        tries = await asyncio.gather(
+            *(self._claim(slot, lease_s) for slot in slots), return_exceptions=True
+        )
+        claimed = [each for each in tries if isinstance(each, Holding)]
+        errors = [each for each in tries if isinstance(each, BaseException)]
+        confirmed, doubts = await self._confirm_all(claimed)
+        dead = [each for each in confirmed if each.is_burial]
+        burials = (self._burial.bury(each) for each in dead)
+        buried = await asyncio.gather(*burials, return_exceptions=True)
+        errors += [*doubts, *(each for each in buried if isinstance(each, BaseException))]
+        now_s = self._desk.now_s
+        ready = [each for each in confirmed if not each.is_burial and each.is_valid(now_s)]
+        alive = [each for each in claimed if not each.is_burial]
+        await self._settling.give_back([each for each in alive if each not in ready])
+        if errors and not ready:
+            raise errors[0]
+        for holding in ready:
+            self._desk.holdings.add(holding, now_s)
+        return ready
+
+    async def bury(self, slots: Sequence[Slot]) -> None:
+        """Claim and move messages that had their last delivery."""
+        await self.claim(slots, _BURIAL_LEASE_S)
+
+    async def _claim(self, slot: Slot, lease_s: float) -> Holding | None:
+        desk = self._desk
+        opened = desk.catalogue.opened.get(slot.id.number)
+        if opened is None or opened.content is None:
+            # The queue was purged, or the batch has gone, since it was picked.
+            return None
+        letter = opened.content.letters[slot.id.place]
+        key, before, etag = lease_key(desk.around.keys, slot.id), slot.lease, slot.etag
+        deadline_s = desk.now_s + lease_s
+        lease = desk.claim(before, lease_s)
+        steps = claim_fresh(key, lease) if etag is None else reclaim(key, etag, lease)
+        try:
+            verdict = await desk.driver.run(steps)
+        except BaseException:
+            desk.catalogue.note_stranger(slot, desk.earliest_s)
+            raise
+        if not isinstance(verdict, Written):
+            self._note(slot, verdict)
+            return None
+        desk.catalogue.note_lease(slot, verdict.etag, lease, is_own=True)
+        return Holding(
+            slot=slot,
+            batch=opened.id,
+            message=_message(letter),
+            key=key,
+            etag=verdict.etag,
+            lease=lease,
+            deadline_s=deadline_s,
+            is_burial=before is not None and desk.is_last(before.attempt),
+        )
+
+    def _note(self, slot: Slot, verdict: Lost | Gone | Undecided) -> None:
+        desk = self._desk
+        if isinstance(verdict, Lost):
+            desk.catalogue.note_rival()
+        found = verdict.found if isinstance(verdict, Lost) else None
+        if found is not None and not found.size:
+            desk.catalogue.note_done(slot)
+        elif found is not None and (lease := lease_in(found)) is not None:
+            desk.catalogue.note_lease(slot, found.etag, lease, is_own=False)
+        else:
+            desk.catalogue.note_stranger(slot, desk.earliest_s)
+        if isinstance(verdict, Undecided):
+            raise verdict.error
+
+    # A claim that was won is not yet a message to deliver.
+
+    async def _confirm_all(
+        self, claimed: Sequence[Holding]
+    ) -> tuple[list[Holding], list[BaseException]]:
+        is_strict = self._desk.facts.is_strict
+        groups = [[each] for each in claimed] if is_strict else _by_batch(claimed)
+        confirming = (self._confirm(group) for group in groups)
+        answers = await asyncio.gather(*confirming, return_exceptions=True)
+        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        refused = {
+            id(each)
+            for group, answer in zip(groups, answers, strict=True)
+            for each in group
+            if answer is not True
+        }
+        return [each for each in claimed if id(each) not in refused], errors
+
+    async def _confirm(self, group: Sequence[Holding]) -> bool:
+        batch, is_delivery = group[0].batch, not group[0].is_burial
+        if self._desk.facts.is_strict and is_delivery:
+            return await self._confirm_head(group[0])
+        key = batch_key(self._desk.around.keys, batch)
+        is_there = await self._desk.driver.run(confirm(key))
+        if isinstance(is_there, Undecided):
+            raise is_there.error
+        if not is_there:
+            await self._undo(batch, group)
+        return is_there
+
+    async def _confirm_head(self, holding: Holding) -> bool:
+        desk, batch = self._desk, holding.batch
+        known = known_leases(desk.catalogue)
+        steps = confirm_head(
+            desk.around.keys, (batch, holding.slot.id), known, desk.around.time.earliest_s
+        )
+        is_head = await desk.driver.run(steps)
+        match is_head:
+            case Undecided(error=error):
+                raise error
+            case Gone():
+                await self._undo(batch, [holding])
+                return False
+            case False:
+                await self._step_back(holding)
+        return is_head is True
+
+    async def _undo(self, batch: BatchId, group: Sequence[Holding]) -> None:
+        """The batch is done and gone: so must our leases be, which nobody else looks for."""
+        for holding in group:
+            holding.is_over = True
+        self._desk.catalogue.drop(batch.number)
+        await self._desk.driver.run(remove_all([holding.key for holding in group]))
+
+    async def _step_back(self, holding: Holding) -> None:
+        """Another is in flight, or an earlier message has come: hand it back, and look at the
+        whole queue anew after a while.
+        """
+        await self._settling.give_back([holding])
+        self._desk.catalogue.distrust(holding.slot, self._desk.earliest_s)
+
+
+def _by_batch(holdings: Sequence[Holding]) -> list[list[Holding]]:
+    groups: dict[int, list[Holding]] = {}
+    for holding in holdings:
+        groups.setdefault(holding.slot.id.number, []).append(holding)
+    return list(groups.values())
+
+
+def _message(letter: Letter) -> Message:
+    """A message that cannot be read is delivered as it is, to be rejected rather than kept."""
+    try:
+        return letter.open()
+    except MappingError:
+        return Message(body=letter.packed, content_type="application/octet-stream")

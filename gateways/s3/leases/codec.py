@@ -1,0 +1,145 @@
+"""Codec: what stands in a lease, in the tail and in a batch.
+
+A lease is JSON that a person can read; an empty object means that its message is done. A batch is
+MessagePack: bodies are bytes, and stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+import attrs
+import msgspec
+
+from pump.errors import MappingError
+from pump.message import Message
+from pump.stores.packing import pack, unpack
+
+_VERSION = 1
+DONE = b""
+"""The body of a lease whose message is done: its size tells, also in a listing."""
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has a message, or since when nobody has.
+
+    `expires_s` is the store's time from which on another may claim it: the end of the lease, or,
+    without an owner, the end of a delay; 0 for at once.
+    """
+
+    token: str
+    """The tenancy: made anew by each claim, kept by renewals; empty without an owner."""
+    owner: str
+    expires_s: float
+    attempt: int
+    """Deliveries that count, the present one among them."""
+    fence: int
+    """Grows with every claim and never falls, as `attempt` may."""
+    nonce: str
+    """Made anew by each write: no two versions have equal bodies, hence equal ETags."""
+
+    def __post_init__(self) -> None:
+        if not isfinite(self.expires_s):
+            raise ValueError("the store's time is not known yet: ask it something first")
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody has it, or had it until it expired."""
+        return bool(self.owner)
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """The number that the next batch gets."""
+
+    next: int
+    nonce: str
+
+
+@attrs.frozen
+class Letter:
+    """A message of a batch: packed, and from when on it may be seen (the store's time)."""
+
+    packed: bytes = attrs.field(repr=False)
+    visible_at_s: float = 0.0
+
+    def open(self) -> Message:
+        """The message itself."""
+        return unpack(self.packed)
+
+    @classmethod
+    def of(cls, message: Message, visible_at_s: float = 0.0) -> Letter:
+        """Pack a message."""
+        return cls(pack(message), visible_at_s)
+
+
+@attrs.frozen
+class Content:
+    """What a batch holds, and when it was written (the store's time, at the latest)."""
+
+    letters: Sequence[Letter]
+    sent_at_s: float
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes in memory."""
+        return sum(len(letter.packed) for letter in self.letters)
+
+
+class _PackedBatch(msgspec.Struct, array_like=True, frozen=True):
+    """Append fields with defaults; never change their order."""
+
+    version: int
+    sent_at_s: float
+    letters: list[tuple[float, bytes]]
+
+
+_json = msgspec.json.Encoder()
+_msgpack = msgspec.msgpack.Encoder()
+_decode_lease = msgspec.json.Decoder(Lease).decode
+_decode_tail = msgspec.json.Decoder(Tail).decode
+_decode_batch = msgspec.msgpack.Decoder(_PackedBatch).decode
+
+
+def encode_lease(lease: Lease) -> bytes:
+    """A lease as JSON."""
+    return _json.encode(lease)
+
+
+def decode_lease(body: bytes) -> Lease:
+    """The lease that was encoded; `MappingError` for anything else, an empty body too."""
+    try:
+        return _decode_lease(body)
+    except (ValueError, RecursionError) as error:
+        raise MappingError("lease", f"unreadable: {error}") from error
+
+
+def encode_tail(tail: Tail) -> bytes:
+    """A tail as JSON."""
+    return _json.encode(tail)
+
+
+def decode_tail(body: bytes) -> Tail:
+    """The tail that was encoded; `MappingError` for anything else."""
+    try:
+        return _decode_tail(body)
+    except (ValueError, RecursionError) as error:
+        raise MappingError("tail", f"unreadable: {error}") from error
+
+
+def encode_batch(content: Content) -> bytes:
+    """A batch as MessagePack."""
+    letters = [(letter.visible_at_s, letter.packed) for letter in content.letters]
+    return _msgpack.encode(_PackedBatch(_VERSION, content.sent_at_s, letters))
+
+
+def decode_batch(body: bytes) -> Content:
+    """The batch that was encoded; `MappingError` for anything else."""
+    try:
+        packed = _decode_batch(body)
+    except (ValueError, RecursionError) as error:
+        raise MappingError("batch", f"unreadable: {error}") from error
+    if packed.version != _VERSION:
+        raise MappingError("batch", f"version {packed.version} is not known")
+    letters = [Letter(each, visible_at_s) for visible_at_s, each in packed.letters]
+    return Content(letters, packed.sent_at_s)

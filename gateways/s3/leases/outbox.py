@@ -1,0 +1,186 @@
+"""The outbox: sends that come together go out together, in as few objects as they fit in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from pump.errors import ConnectionFailed, MessageTooLarge, PumpError, QueueMismatch, SendFailed
+from pump.message import Message
+
+from ..limits import MAX_BODY_BYTES
+from .codec import Content, Letter, encode_batch
+from .desk import Desk
+from .limits import MAX_BATCH_BYTES, MAX_BATCH_COUNT
+from .names import BatchId, batch_key
+from .protocol.batches import put_batch
+from .protocol.numbers import KnownTail, take_numbers
+from .protocol.writing import Undecided
+
+_MAX_ROUNDS = 5
+
+OnSent = Callable[[BatchId, Content], None]
+
+
+@attrs.define(eq=False)
+class _Parcel:
+    """What one send brought, and who waits for it."""
+
+    ids: list[str]
+    answer: asyncio.Future[list[str]]
+    failures: list[tuple[str, Exception]] = attrs.field(factory=list)
+
+    def close(self, queue: str) -> None:
+        """Tell the sender, who may have left."""
+        if self.answer.done():
+            return
+        if not self.failures:
+            self.answer.set_result(self.ids)
+        elif len(self.failures) == len(self.ids):
+            self.answer.set_exception(self.failures[0][1])
+        else:
+            self.answer.set_exception(SendFailed(queue, tuple(self.failures)))
+
+
+@attrs.frozen(eq=False)
+class _Item:
+    """One message on its way."""
+
+    letter: Letter
+    delay_s: float
+    id: str
+    parcel: _Parcel
+
+
+class Outbox:
+    """Sends for one process. While a flush is under way, the next one gathers."""
+
+    def __init__(self, desk: Desk, on_sent: OnSent) -> None:
+        self._desk = desk
+        self._on_sent = on_sent
+        self._items: list[_Item] = []
+        self._tail: KnownTail | None = None
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def send(self, messages: Sequence[Message], delay_s: float) -> list[str]:
+        """As `ProducerPort.send`. Cancelled, the messages may still be sent."""
+        self._check(messages)
+        ids = [message.id for message in messages]
+        if not ids:
+            return ids
+        parcel = _Parcel(ids, asyncio.get_running_loop().create_future())
+        for message in messages:
+            self._items.append(_Item(Letter.of(message), delay_s, message.id, parcel))
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.create_task(self._flush(), name="s3 outbox")
+        return await parcel.answer
+
+    async def aclose(self) -> None:
+        """Wait for what is under way."""
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing])
+
+    async def stop(self) -> None:
+        """End what is under way; whoever sends is told that it may or may not have happened."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            await asyncio.wait([self._flushing])
+
+    def _check(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            if len(message.body) > MAX_BODY_BYTES:
+                raise MessageTooLarge(self._desk.facts.name, len(message.body), MAX_BODY_BYTES)
+
+    async def _flush(self) -> None:
+        while self._items:
+            items, self._items = self._items, []
+            try:
+                await self._put_all(list(_chunks(items)))
+            except Exception as error:  # broad: whoever waits for the send must hear of it
+                _fail(items, error)
+            except BaseException:
+                # What has gathered meanwhile is told as well: nobody comes for it any more.
+                items, self._items = items + self._items, []
+                stopped = "the gateway was closed while a send was under way"
+                _fail(items, ConnectionFailed(self._desk.facts.name, stopped))
+                raise
+            finally:
+                for parcel in dict.fromkeys(item.parcel for item in items):
+                    parcel.close(self._desk.facts.name)
+
+    async def _put_all(self, chunks: Sequence[Sequence[_Item]]) -> None:
+        first = await self._take_numbers(len(chunks))
+        if not self._desk.facts.is_strict:
+            puts = (self._put(first + place, chunk) for place, chunk in enumerate(chunks))
+            await asyncio.gather(*puts)
+            return
+        # One after the other: a later batch must never be there without the earlier one.
+        for place, chunk in enumerate(chunks):
+            error = await self._put(first + place, chunk)
+            if error is not None:
+                for later in chunks[place + 1 :]:
+                    _fail(later, error)
+                return
+
+    async def _put(self, number: int, chunk: Sequence[_Item]) -> PumpError | None:
+        """Write a batch; what went wrong is noted with its messages, and returned."""
+        try:
+            await self._put_somewhere(number, chunk)
+        except PumpError as error:
+            _fail(chunk, error)
+            return error
+        return None
+
+    async def _put_somewhere(self, number: int, chunk: Sequence[_Item]) -> None:
+        for _ in range(_MAX_ROUNDS):
+            latest_s = self._desk.around.time.latest_s()
+            letters = [
+                attrs.evolve(each.letter, visible_at_s=latest_s + each.delay_s)
+                if each.delay_s > 0
+                else each.letter
+                for each in chunk
+            ]
+            content = Content(letters, latest_s)
+            batch = BatchId(number, len(chunk))
+            key = batch_key(self._desk.around.keys, batch)
+            is_put = await self._desk.driver.run(put_batch(key, encode_batch(content)))
+            if isinstance(is_put, Undecided):
+                raise is_put.error
+            if is_put:
+                self._on_sent(batch, content)
+                return
+            self._tail = None
+            number = await self._take_numbers(1)
+        raise QueueMismatch(
+            self._desk.facts.name, "tail.json is behind the batches; purge the queue"
+        )
+
+    async def _take_numbers(self, count: int) -> int:
+        around = self._desk.around
+        steps = take_numbers(around.keys, count, self._tail, around.new_id)
+        numbers = await self._desk.driver.run(steps)
+        if isinstance(numbers, Undecided):
+            self._tail = None
+            raise numbers.error
+        self._tail = numbers.tail
+        return numbers.first
+
+
+def _chunks(items: Sequence[_Item]) -> list[list[_Item]]:
+    chunks: list[list[_Item]] = []
+    room = 0
+    for item in items:
+        size = len(item.letter.packed)
+        if not chunks or len(chunks[-1]) == MAX_BATCH_COUNT or size > room:
+            chunks.append([])
+            room = MAX_BATCH_BYTES
+        chunks[-1].append(item)
+        room -= size
+    return chunks
+
+
+def _fail(items: Sequence[_Item], error: Exception) -> None:
+    for item in items:
+        item.parcel.failures.append((item.id, error))

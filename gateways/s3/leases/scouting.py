@@ -1,0 +1,275 @@
+"""Scouting: finds out what is there, with as few requests as will do.
+
+New batches are listed behind the last that was seen; the whole queue only at the start and now and
+then. A number that is missing among them is a batch on its way: for a while listings begin there.
+Leases are listed where others have been seen to claim, and read when they may be over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import TypeVar
+
+from pump.errors import MappingError
+from pump.observability import vocabulary
+from pump.observability.log import get_logger
+
+from ..store.objects import Found, Missing, Same
+from .choosing import Chart, Need, Open, Read
+from .desk import Desk
+from .names import (
+    BatchId,
+    MessageId,
+    batch_key,
+    batch_of,
+    before_batch,
+    before_leases,
+    lease_key,
+    lease_keys,
+    message_of,
+)
+from .protocol.batches import clean_up, read_batch, remove_all
+from .protocol.listing import list_page
+from .protocol.tenancy import lease_in
+from .protocol.writing import Undecided, read
+from .slots import Phase, Sighting, Slot
+
+_RELIST_S = 60.0
+"""How long until the whole queue is listed again."""
+_SWEEP_S = 3600.0
+"""How long until leases without a batch are looked for again."""
+_GAP_S = 10.0
+"""How long a missing number is waited for; later, the next whole listing finds it."""
+_MAX_GAPS = 1000
+_MAX_READS = 32
+_MAX_STRAYS = 8
+_log = get_logger("gateways.s3")
+_T = TypeVar("_T")
+
+
+class Scout:
+    """Looks for messages, for all receives of one process at once."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._looking = asyncio.Lock()
+        self.looks = 0
+        """How many looks at the queue have begun."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._looked_at_s = -inf
+        self._relist_at_s = -inf
+        self._sweep_at_s = -inf
+        self._chart_again_at_s = -inf
+        self._listed_upto = 0
+        self._highest: int | None = None
+        """The highest number there was when the queue was last listed to its end."""
+        self._gaps: dict[int, float] = {}
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether something may have come that is to be had before what is ready: newest first,
+        it may always.
+        """
+        age_s = self._desk.now_s - self._looked_at_s
+        return self._desk.facts.is_lifo and age_s >= self._desk.settings.poll_s
+
+    async def find(self, max_count: int, asked: int) -> bool:
+        """Make so many messages ready, or some at least, and say whether there are any.
+
+        `asked` is `looks` when the receive began: a look that has begun since then counts for
+        it, and if that found nothing there is nothing.
+        """
+        async with self._looking:
+            await self._prepare(max_count)
+            is_wanted = self.is_stale or not self._has_any()
+            if is_wanted and self.looks == asked:
+                await self._look(max_count)
+            return self._has_any()
+
+    async def clean_up(self) -> None:
+        """Remove what is finished and old enough."""
+        desk = self._desk
+        for batch in desk.catalogue.to_clean_up(desk.earliest_s):
+            key, leases = batch_key(desk.around.keys, batch), lease_keys(desk.around.keys, batch)
+            if await desk.driver.run(clean_up(key, leases)):
+                desk.catalogue.drop(batch.number)
+
+    def _has_any(self) -> bool:
+        return self._desk.choosing.has_next(self._desk.earliest_s)
+
+    async def _prepare(self, max_count: int) -> None:
+        """Read what stands between the catalogue and so many messages; of leases, a handful at a
+        time: most are of messages that others have in hand.
+        """
+        choosing = self._desk.choosing
+        while (need := choosing.needs(max_count, self._desk.earliest_s)) is not None:
+            await self._meet(need)
+            if isinstance(need, Read):
+                return
+
+    async def _look(self, max_count: int) -> None:
+        self.looks += 1
+        self._looked_at_s = now_s = self._desk.now_s
+        if now_s >= self._relist_at_s or self._desk.catalogue.is_outdated:
+            self._relist_at_s = now_s + _RELIST_S
+            self._desk.catalogue.is_outdated = False
+            self._listed_upto = 0
+        self._desk.catalogue.note_alone(self._desk.earliest_s)
+        if now_s >= self._chart_again_at_s:
+            self._desk.catalogue.doubt_strangers()
+        is_lifo, is_last = self._desk.facts.is_lifo, False
+        after = min([self._listed_upto, *(gap - 1 for gap in self._gaps)])
+        while not is_last:
+            after, is_last = await self._list_batches(after)
+            # Newest first, the first page says nothing; oldest first, it may say enough.
+            if is_last or not is_lifo:
+                await self._prepare(max_count)
+                if self._has_any():
+                    return
+
+    # Batches.
+
+    async def _list_batches(self, after: int) -> tuple[int, bool]:
+        """List one page behind a number; returns its last number, and whether it was the last."""
+        desk, keys = self._desk, self._desk.around.keys
+        turn = desk.catalogue.turn
+        page = _decided(
+            await desk.driver.run(list_page(keys.messages, before_batch(keys, after + 1)))
+        )
+        found = [(batch, entry) for entry in page.entries if (batch := batch_of(keys, entry.key))]
+        last = max((batch.number for batch, _ in found), default=after)
+        is_alone = self._highest is not None and not desk.catalogue.is_shared(desk.earliest_s)
+        for batch, entry in found:
+            is_fresh = is_alone and batch.number > (self._highest or 0)
+            desk.catalogue.close(batch, entry.modified_s, is_charted=is_fresh)
+        numbers = {batch.number for batch, _ in found}
+        upto = inf if page.is_last else last
+        desk.catalogue.drop_missing(numbers, after=after, upto=upto, turn=turn)
+        self._note_gaps(numbers, last, is_last=page.is_last)
+        self._listed_upto = max(last, self._listed_upto)
+        if page.is_last:
+            self._highest = max(last, self._highest or 0)
+        return last, page.is_last
+
+    def _note_gaps(self, numbers: set[int], last: int, *, is_last: bool) -> None:
+        """Remember which numbers are missing among new ones: their batches are on their way."""
+        now_s = self._desk.now_s
+        self._gaps = {
+            number: noticed_s
+            for number, noticed_s in self._gaps.items()
+            if number not in numbers and now_s < noticed_s + _GAP_S
+        }
+        if self._highest is not None and is_last:
+            for number in range(max(self._highest + 1, last - _MAX_GAPS), last):
+                if number not in numbers and not self._desk.catalogue.knows(number):
+                    self._gaps.setdefault(number, now_s)
+
+    async def _open(self, batches: Sequence[BatchId]) -> None:
+        await asyncio.gather(*(self._open_one(batch) for batch in batches))
+
+    async def _open_one(self, batch: BatchId) -> None:
+        desk = self._desk
+        try:
+            steps = read_batch(batch_key(desk.around.keys, batch))
+            content = await desk.driver.run(steps)
+        except MappingError as error:
+            # Nobody can deliver it; it stays where it is, for a person to look at.
+            _log.error(vocabulary.RECEIVE_FAILED, queue=desk.facts.name, error=str(error))
+            desk.catalogue.drop(batch.number)
+            return
+        if isinstance(content, Undecided):
+            raise content.error
+        if isinstance(content, Missing):
+            desk.catalogue.drop(batch.number)
+        else:
+            desk.catalogue.open(batch, content, earliest_s=desk.earliest_s)
+
+    # Leases.
+
+    async def _meet(self, need: Need) -> None:
+        match need:
+            case Chart(number=number):
+                await self._chart(number)
+            case Open(batches=batches):
+                await self._open(batches)
+            case Read(slots=slots):
+                first = sorted(slots, key=lambda slot: slot.rank)[:_MAX_READS]
+                await asyncio.gather(*(self._read(slot) for slot in first))
+
+    async def _chart(self, number: int) -> None:
+        desk, keys = self._desk, self._desk.around.keys
+        is_sweep = desk.now_s >= self._sweep_at_s
+        first = 0 if is_sweep else number
+        # Whoever begins cannot tell how long a lease has stood: it is read at once.
+        is_first = self._sweep_at_s == -inf
+        self._chart_again_at_s = desk.now_s + desk.settings.look_again_s
+        turn = desk.catalogue.turn
+        steps = list_page(keys.pending, before_leases(keys, first))
+        page = _decided(await desk.driver.run(steps))
+        leases = {
+            message: Sighting(entry.etag, not entry.size, 0.0 if is_first else entry.modified_s)
+            for entry in page.entries
+            if (message := message_of(keys, entry.key))
+        }
+        # The last batch of a page may go on in the next.
+        last = max((message.number for message in leases), default=first) - 1
+        upto = inf if page.is_last else max(last, first)
+        desk.catalogue.chart(leases, first=first, upto=upto, turn=turn)
+        if is_sweep:
+            self._sweep_at_s = desk.now_s + _SWEEP_S
+            await self._sweep(leases)
+
+    async def _sweep(self, leases: Iterable[MessageId]) -> None:
+        """Remove leases that a process left which died as it cleaned up, or before it confirmed
+        its claims: no batch is there for them. A lease is never made before its batch, so that
+        one which is not there now has been.
+        """
+        desk, keys = self._desk, self._desk.around.keys
+        strays: dict[int, list[str]] = {}
+        for message in leases:
+            is_listed = message.number <= self._listed_upto
+            if is_listed and not desk.catalogue.knows(message.number):
+                strays.setdefault(message.number, []).append(lease_key(keys, message))
+        for number, stray in list(strays.items())[:_MAX_STRAYS]:
+            prefix = f"{before_batch(keys, number)}-"
+            if not _decided(await desk.driver.run(list_page(prefix, max_count=1))).entries:
+                await desk.driver.run(remove_all(stray))
+
+    async def _read(self, slot: Slot) -> None:
+        desk, turn = self._desk, slot.turn
+        steps = read(lease_key(desk.around.keys, slot.id), unless=slot.etag)
+        there = _decided(await desk.driver.run(steps))
+        if slot.turn != turn or slot.phase is not Phase.HIDDEN:
+            return
+        match there:
+            case Found() if not there.size:
+                desk.catalogue.note_done(slot)
+            case Found():
+                self._note_lease(slot, there)
+            case Same():
+                desk.catalogue.note_ready(slot, slot.etag, slot.lease)
+            case Missing():
+                # It was removed, or never there. If its batch is gone, a claim will show it.
+                desk.catalogue.note_ready(slot)
+
+    def _note_lease(self, slot: Slot, there: Found) -> None:
+        desk, lease = self._desk, lease_in(there)
+        if lease is None:
+            detail = f"the lease of {slot.id} cannot be read; remove it to free its message"
+            _log.error(vocabulary.RECEIVE_FAILED, queue=desk.facts.name, error=detail)
+            desk.catalogue.note_stranger(slot, desk.earliest_s + _RELIST_S)
+        elif lease.expires_s <= desk.earliest_s:
+            desk.catalogue.note_ready(slot, there.etag, lease)
+        else:
+            desk.catalogue.note_lease(slot, there.etag, lease, is_own=False)
+
+
+def _decided(answer: _T | Undecided) -> _T:
+    if isinstance(answer, Undecided):
+        raise answer.error
+    return answer

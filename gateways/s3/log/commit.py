@@ -1,0 +1,201 @@
+"""Committing: one conditional write of the head, as steps, and how to learn that it was ours.
+
+| reply to the write      | it means                          | next                           |
+|-------------------------|-----------------------------------|--------------------------------|
+| `Written`               | committed                         | apply it                       |
+| `Refused`               | another was first                 | follow the head, write again   |
+| `Refused`, may be ours  | another was first, or we were     | follow; ours if it is there    |
+| `Unknown`               | may have happened, or may yet     | follow; ours if it is there    |
+| `Busy`                  | nothing is decided                | write again                    |
+
+A write that was given up can still arrive, but only over the very head it was made for. As long as
+that stands, so does the doubt, and the same commit is written again: whichever arrives first makes
+the other void. Once there is another head, without the commit, it can never be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Protocol
+
+import attrs
+from msgspec import Raw
+
+from pump.errors import ConnectionFailed, StorageFailed
+
+from ..store.driving import Steps
+from ..store.objects import Busy, Put, Refused, Unknown, Written
+from . import codec
+from .entries import Base, Entry, Head, Op, Piece
+from .follower import Follower, Patience, refresh
+from .results import Applied, Result
+from .snapshot import take_snapshot
+from .state import MAX_WRITERS, configure
+
+ROLL_BYTES = 64 * 1024
+"""When the recent entries of a head are larger, they become a piece of history."""
+SNAPSHOT_BYTES = 1024 * 1024
+"""When the history is larger than this, and than the last snapshot, there is another snapshot."""
+_MAX_STALE = 200
+"""How often others may be first before a commit is given up: far more than chance explains."""
+
+
+class TimeBounds(Protocol):
+    """Bounds of the server's time: `ServerTime`."""
+
+    def earliest_s(self) -> float:
+        """It is at least this late."""
+
+    def latest_s(self) -> float:
+        """It is at most this late."""
+
+
+@attrs.frozen
+class Draft:
+    """What one process wants to commit together."""
+
+    count: int
+    """Of this writer's drafts, this is the count-th; each is committed at most once."""
+    ops: tuple[Op, ...]
+
+
+@attrs.frozen
+class Committed:
+    """It is in the log."""
+
+    results: tuple[Result, ...] | None
+    """Of each operation; None when a snapshot stood between us and the entry, so that it is known
+    to have happened and not what came of it."""
+    applied: Applied | None = None
+
+
+NewNonce = Callable[[], str]
+
+
+def commit(
+    follower: Follower, draft: Draft, *, time: TimeBounds, new_nonce: NewNonce
+) -> Steps[Committed]:
+    """Commit a draft: once, wholly, or not at all. Raises when its outcome stays unknown, and
+    then it may have happened, or happen yet.
+    """
+    patience = Patience(follower.keys.head)
+    if not follower.is_loaded:
+        yield from refresh(follower)
+    since = follower.replica.number
+    while True:
+        done = find_commit(follower, draft, since)
+        if done is not None:
+            return done
+        entry = _entry(follower, draft, time)
+        head, worthless = yield from _next_head(follower, entry, new_nonce, patience)
+        reply = yield Put(
+            follower.keys.head,
+            codec.pack_head(head),
+            if_match=follower.etag,
+            is_new=follower.etag is None,
+        )
+        match reply:
+            case Written(etag):
+                follower.head, follower.etag = head, etag
+                follower.litter += worthless
+                return _committed(draft, follower.apply(entry))
+            case Busy():
+                patience.bear(reply)
+            case Refused():
+                patience.bear_stale(_MAX_STALE)
+                yield from refresh(follower)
+            case Unknown():
+                patience.bear(reply)
+                yield from refresh(follower)
+
+
+def find_commit(follower: Follower, draft: Draft, since: int) -> Committed | None:
+    """Whether a draft of this writer, first written when entry `since` was the last, is in the
+    log, as far as it was followed. Raises when that cannot be known any more.
+    """
+    name = f"{follower.writer}.{draft.count}"
+    for applied in reversed(follower.news):
+        if applied.entry.commit == name:
+            return _committed(draft, applied)
+    if follower.restored <= since:
+        return None
+    writers = follower.replica.writers
+    if follower.writer not in writers and len(writers) >= MAX_WRITERS:
+        raise ConnectionFailed(follower.keys.head, "after a long pause, a commit is past finding")
+    return Committed(None) if writers.get(follower.writer, 0) >= draft.count else None
+
+
+def _committed(draft: Draft, applied: Applied) -> Committed:
+    # The first entry of a log has one operation more, in front.
+    return Committed(applied.results[len(applied.results) - len(draft.ops) :], applied)
+
+
+def _entry(follower: Follower, draft: Draft, time: TimeBounds) -> Entry:
+    replica = follower.replica
+    at_s = max(replica.at_s, time.earliest_s())
+    margin_s = max(0.0, time.latest_s() - at_s)
+    if not isfinite(at_s + margin_s):
+        raise StorageFailed(
+            follower.keys.head, "the store's replies have no Date; leases need its time"
+        )
+    is_first = follower.head is None
+    ops = (configure(follower.settings), *draft.ops) if is_first else draft.ops
+    return Entry(replica.number + 1, follower.writer, draft.count, at_s, margin_s, ops)
+
+
+def _next_head(
+    follower: Follower, entry: Entry, new_nonce: NewNonce, patience: Patience
+) -> Steps[tuple[Head, list[str]]]:
+    """The head with one more entry, and the keys that it makes worthless. What it names is written
+    already when this returns.
+    """
+    packed, nonce, known = codec.pack_entry(entry), new_nonce(), follower.head
+    if known is None:
+        return Head(nonce, nonce, entry.number, None, (), (packed,)), []
+    base, rolled, recent = known.base, known.rolled, known.recent
+    worthless: list[str] = []
+    if _size(recent) > ROLL_BYTES:
+        if _needs_snapshot(known):
+            worthless = [piece.key for piece in rolled]
+            worthless += [base.key] if base is not None else []
+            base, rolled = (yield from _write_snapshot(follower, known, patience)), ()
+        else:
+            rolled = (*rolled, (yield from _roll(follower, known, patience)))
+        recent = ()
+    head = Head(known.log, nonce, entry.number, base, rolled, (*recent, packed))
+    return head, worthless
+
+
+def _needs_snapshot(head: Head) -> bool:
+    size = sum(piece.size for piece in head.rolled)
+    return size > max(SNAPSHOT_BYTES, head.base.size if head.base is not None else 0)
+
+
+def _roll(follower: Follower, head: Head, patience: Patience) -> Steps[Piece]:
+    first, last = head.number - len(head.recent) + 1, head.number
+    key = f"{follower.keys.history}{head.log}/{first:016d}-{last:016d}"
+    yield from _write_once(key, codec.pack_history(head.recent), patience)
+    return Piece(key, first, last, _size(head.recent))
+
+
+def _write_snapshot(follower: Follower, head: Head, patience: Patience) -> Steps[Base]:
+    key = f"{follower.keys.history}{head.log}/{head.number:016d}-state"
+    body = codec.pack_snapshot(take_snapshot(follower.replica))
+    yield from _write_once(key, body, patience)
+    return Base(key, head.number, len(body))
+
+
+def _write_once(key: str, body: bytes, patience: Patience) -> Steps[None]:
+    """Write what the log already decides: whoever writes this key writes the same."""
+    while True:
+        reply = yield Put(key, body, is_new=True)
+        match reply:
+            case Written() | Refused():
+                return
+            case Busy() | Unknown():
+                patience.bear(reply)
+
+
+def _size(recent: tuple[Raw, ...]) -> int:
+    return sum(len(memoryview(packed)) for packed in recent)

@@ -1,0 +1,379 @@
+"""The committer: the one task of a process that goes through a queue's head.
+
+It does one thing at a time. What is asked of it meanwhile goes together into the next commit, so
+under load a commit is shared by all that came during the one before, and an idle process commits
+nothing. In this order:
+
+1. commit what was asked for, with a `Take` for each receive that may get something by it (that
+   is a look as well);
+2. look at the head, if somebody wants to know, or waits and the pause is over;
+3. commit what only time brings: last deliveries that are over, burials that nobody looks after;
+4. sweep, now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from typing import TypeVar
+
+from pump.clock import Timer
+from pump.errors import ConnectionFailed, GatewayError
+
+from ..layout import Surroundings
+from ..store.driving import Steps, drive
+from ..store.server_time import DRIFT
+from .commit import Committed, Draft, commit
+from .desk import Answer, Ask, Desk, answer
+from .entries import UNCOUNTED, Adopt, Op, Send, Settle, Take, hold
+from .follower import Follower, clean, refresh
+from .pacing import PacedStore
+from .results import Applied, Available, Sent, Taken, Takings
+from .segments import sweep
+from .state import configure
+from .wishes import Fulfilled, Wish, brings, fail, granted_s, observe, unheard
+
+_T = TypeVar("_T")
+
+SWEEP_S = 3600.0
+"""How often a process that commits sweeps, and how old an object must be to be swept."""
+CHORE_AGAIN_S = 5.0
+"""After a failure, chores wait this long."""
+_LATE_S = 0.001
+"""Timers for server time ring this much late: a sum of floats must not make them early."""
+
+
+class Committer:
+    """Commits, looks, and answers the desk. `on_news` is told of everything that was applied."""
+
+    def __init__(
+        self,
+        follower: Follower,
+        surroundings: Surroundings,
+        desk: Desk,
+        on_news: Callable[[Sequence[Applied]], None],
+    ) -> None:
+        self.follower = follower
+        self._around = surroundings
+        self._clock = surroundings.clock
+        self._time = surroundings.time
+        self._desk = desk
+        self._on_news = on_news
+        self._wishes: list[Wish] = []
+        self._lookers: list[Future[None]] = []
+        self._is_asserted = False
+        self._count = 0
+        self._looked_s = -inf
+        self._sweep_s = inf
+        self._chores_s = -inf
+        self._wake = asyncio.Event()
+        self._timer: Timer | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._cleaning: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    # What others ask of it.
+
+    def submit(self, op: Op) -> Future[Fulfilled]:
+        """Have an operation committed. Cancelling the future changes nothing."""
+        done: Future[Fulfilled] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(observe)
+        self._wishes.append(Wish(op, done))
+        self._start()
+        return done
+
+    def hand_back(self, taken: Iterable[Taken]) -> None:
+        """Make available again what was leased and reached nobody; it is not counted."""
+        receipts = [each.receipt for each in taken]
+        if receipts:
+            self.submit(Settle(hold(receipts), (UNCOUNTED,) * len(receipts)))
+
+    def ask(self, ask: Ask) -> None:
+        """Let a receive wait for its answer."""
+        self._desk.wait(ask)
+        self._start()
+
+    def withdraw(self, ask: Ask) -> None:
+        """Give up a receive, wherever it is: what it got is handed back."""
+        self._desk.leave(ask)
+        if ask.answer.done() and not ask.answer.cancelled() and ask.answer.exception() is None:
+            self.hand_back(ask.answer.result().taken)
+
+    async def look(self) -> None:
+        """Know what the store has now."""
+        looked: Future[None] = asyncio.get_running_loop().create_future()
+        looked.add_done_callback(observe)
+        self._lookers.append(looked)
+        self._start()
+        await looked
+
+    async def aclose(self) -> None:
+        """Send waiting receives home, finish what was asked for, and stop."""
+        self._is_closing = True
+        self._desk.send_home()
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+        # The last commit may have begun it.
+        if self._cleaning is not None:
+            await self._cleaning
+        self._disarm()
+
+    async def stop(self) -> None:
+        """End at once what is under way; whoever waits for it is told."""
+        self._is_closing = True
+        tasks = [task for task in (self._task, self._cleaning) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._disarm()
+
+    # The task.
+
+    def _start(self) -> None:
+        if self._task is None or self._task.done():
+            name = f"committer of {self.follower.settings.name}"
+            self._task = asyncio.create_task(self._run(), name=name)
+        self._wake.set()
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                self._wake.clear()
+                if await self._step():
+                    continue
+                if self._is_closing:
+                    return
+                self._arm()
+                await self._wake.wait()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Leave nobody waiting for a task that has ended."""
+        error = self._stopped()
+        fail(self._wishes, [], error)
+        _satisfy(self._lookers, error)
+        self._wishes, self._lookers = [], []
+        self._desk.send_home()
+
+    def _stopped(self) -> ConnectionFailed:
+        return ConnectionFailed(self.follower.keys.head, "nobody commits any more; open it again")
+
+    async def _step(self) -> bool:
+        """Do the next thing there is to do, and say whether there was one."""
+        now_s = self._clock.now_s()
+        asks = self._desk.choose(self._available())
+        self._desk.dismiss(now_s)
+        if self._wishes or asks:
+            wishes, self._wishes = self._wishes, []
+            await self._commit(wishes, asks)
+        elif self._lookers or self._desk.next_look_s() <= now_s:
+            await self._look()
+        elif self._is_closing:
+            return False
+        elif now_s >= self._chores_s and self._late_s() >= 0:
+            await self._do_chores(now_s)
+        elif now_s >= self._sweep_s:
+            await self._sweep(now_s)
+        else:
+            return False
+        return True
+
+    async def _do_chores(self, now_s: float) -> None:
+        if self._looked_s < now_s - self._late_s():
+            # Perhaps another did it: a look is cheaper than a commit.
+            await self._look()
+        else:
+            await self._commit([unheard(Adopt())], [])
+
+    def _available(self) -> Available:
+        """What there will be to take once the wishes are committed."""
+        if not len(self._desk):
+            return Available(0, 0)
+        now = self.follower.replica.available(self._time.earliest_s())
+        new = sum(brings(wish.op) for wish in self._wishes)
+        is_strict = self.follower.replica.settings.is_strict
+        return Available(now.messages + new, now.receives + (min(new, 1) if is_strict else new))
+
+    async def _commit(self, wishes: list[Wish], asks: list[Ask]) -> None:
+        self._count += 1
+        lookers, self._lookers = self._lookers, []
+        takes = [Take(ask.max_count, granted_s(ask.lease_s)) for ask in asks]
+        wishes = [*self._assert_settings(), *wishes]
+        draft = Draft(self._count, (*(wish.op for wish in wishes), *takes))
+        began_s, turns = self._clock.now_s(), self._desk.turns
+        steps = commit(self.follower, draft, time=self._time, new_nonce=self._around.new_id)
+        is_told = False
+        try:
+            committed = await self._drive(steps)
+            is_told = committed.results is not None
+            self._is_asserted = True
+            self._note_look(began_s, turns, is_news=True)
+            _satisfy(lookers)
+            self._tell(committed, wishes, asks, began_s)
+        except Exception as error:  # broad: whoever waits is told, whatever it is
+            self._chores_s = began_s + CHORE_AGAIN_S
+            fail(wishes, asks, error)
+            _satisfy(lookers, error)
+        except BaseException:
+            fail(wishes, asks, self._stopped())
+            _satisfy(lookers, self._stopped())
+            raise
+        finally:
+            self._digest(draft if is_told else None)
+
+    def _assert_settings(self) -> list[Wish]:
+        """What the queue was said to be like when it was opened, if the log says otherwise."""
+        follower = self.follower
+        # Once only: later on others may have changed them.
+        if self._is_asserted or follower.head is None:
+            return []
+        is_right = follower.replica.settings == follower.settings
+        return [] if is_right else [unheard(configure(follower.settings))]
+
+    def _tell(
+        self, committed: Committed, wishes: list[Wish], asks: list[Ask], built_s: float
+    ) -> None:
+        if committed.results is None:
+            self._tell_without_results(wishes, asks)
+            return
+        dead = committed.applied.dead if committed.applied is not None else ()
+        for wish, result in zip(wishes, committed.results, strict=False):
+            if not wish.done.done():
+                wish.done.set_result(Fulfilled(result, dead))
+        empty = []
+        for ask, result in zip(asks, committed.results[len(wishes) :], strict=True):
+            taken = result.taken if isinstance(result, Takings) else ()
+            if not taken:
+                empty.append(ask)
+            elif not answer(ask, Answer(taken, built_s)):
+                self.hand_back(taken)
+        self._desk.return_empty(empty)
+
+    def _tell_without_results(self, wishes: list[Wish], asks: list[Ask]) -> None:
+        """It is committed, and only a send needs to know no more than that."""
+        replica = self.follower.replica
+        unknown = []
+        for wish in wishes:
+            if isinstance(wish.op, Send) and wish.op.born_s >= replica.swept_s:
+                if not wish.done.done():
+                    wish.done.set_result(Fulfilled(Sent(is_accepted=True)))
+            else:
+                unknown.append(wish)
+        prefix = f"{self.follower.writer}.{self._count}."
+        lost = [each for each in replica.queue.leases if each.startswith(prefix)]
+        if lost:
+            self.submit(Settle(hold(lost), (UNCOUNTED,) * len(lost)))
+        detail = "a commit went through, but its results were lost in a long pause; try again"
+        fail(unknown, asks, ConnectionFailed(self.follower.keys.head, detail))
+
+    async def _look(self) -> None:
+        lookers, self._lookers = self._lookers, []
+        began_s, turns = self._clock.now_s(), self._desk.turns
+        try:
+            is_news = await self._drive(refresh(self.follower))
+            self._note_look(began_s, turns, is_news=is_news)
+            _satisfy(lookers)
+        except Exception as error:  # broad: whoever waits is told, whatever it is
+            _satisfy(lookers, error)
+            self._desk.fail(error)
+            self._chores_s = began_s + CHORE_AGAIN_S
+        finally:
+            self._digest(None)
+
+    def _note_look(self, began_s: float, turns: int, *, is_news: bool) -> None:
+        self._looked_s = began_s
+        self._desk.note_look(began_s, turns, is_news=is_news)
+
+    def _digest(self, told: Draft | None) -> None:
+        """Take note of what was applied. Commits of ours that were given up and came through after
+        all have leased for nobody.
+        """
+        news = self.follower.take_news()
+        for applied in news:
+            entry = applied.entry
+            if entry.writer == self.follower.writer and (told is None or entry.count != told.count):
+                for result in applied.results:
+                    if isinstance(result, Takings):
+                        self.hand_back(result.taken)
+        self._on_news(news)
+        if self.follower.litter and (self._cleaning is None or self._cleaning.done()):
+            self._cleaning = asyncio.create_task(self._clean(), name="cleaning")
+        if self._count and self._sweep_s == inf:
+            self._sweep_s = self._clock.now_s() + SWEEP_S * (0.5 + self._clock.chance())
+
+    async def _clean(self) -> None:
+        try:
+            await self._drive(clean(self.follower))
+        except GatewayError:
+            # The next sweep finds it.
+            return
+
+    async def _sweep(self, now_s: float) -> None:
+        self._sweep_s = now_s + SWEEP_S * (0.5 + self._clock.chance())
+        steps = sweep(
+            self.follower,
+            self._time.earliest_s() - SWEEP_S,
+            draft_count=self._next_count,
+            time=self._time,
+            new_nonce=self._around.new_id,
+        )
+        try:
+            await self._drive(steps)
+        except GatewayError:
+            # Litter can wait; the next sweep is not far.
+            return
+        finally:
+            self._digest(None)
+
+    def _next_count(self) -> int:
+        self._count += 1
+        return self._count
+
+    async def _drive(self, steps: Steps[_T]) -> _T:
+        return await drive(steps, PacedStore(self._around.store, self._clock))
+
+    # Time.
+
+    def _late_s(self) -> float:
+        """For how long a chore has been due; negative when none is."""
+        return self._time.earliest_s() - self._chore_due_s()
+
+    def _chore_due_s(self) -> float:
+        """When, by the server's time, something is due that nobody need ask for."""
+        replica = self.follower.replica
+        due_s = min((claim.until_s for claim in replica.dead.values()), default=inf)
+        if replica.settings.max_receive_count is not None and replica.queue.leases:
+            due_s = min(due_s, replica.next_due_s())
+        return due_s
+
+    def _arm(self) -> None:
+        self._disarm()
+        now_s = self._clock.now_s()
+        due_s = self.follower.replica.next_due_s() if len(self._desk) else inf
+        delay_s = min(
+            self._desk.next_look_s() - now_s,
+            self._desk.next_deadline_s() - now_s,
+            (due_s - self._time.earliest_s()) * (1 + 2 * DRIFT) + _LATE_S,
+            max(_LATE_S - self._late_s() * (1 + 2 * DRIFT), self._chores_s - now_s),
+        )
+        if delay_s < inf:
+            self._timer = self._clock.call_later(max(delay_s, _LATE_S), self._wake.set)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _satisfy(lookers: Iterable[Future[None]], error: Exception | None = None) -> None:
+    for looked in lookers:
+        if looked.done():
+            continue
+        if error is None:
+            looked.set_result(None)
+        else:
+            looked.set_exception(error)

@@ -1,0 +1,271 @@
+"""One queue in the layout of group commit, as a process has it: the asynchronous shell."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError, get_running_loop
+from collections.abc import Sequence
+
+from pump.errors import GatewayError, InvalidReceipt, MessageTooLarge, StorageFailed
+from pump.message import Delivery, Message
+from pump.observability import vocabulary
+from pump.observability.log import get_logger
+from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
+from pump.ports import QueueStats
+
+from ..._engine.settings import QueueSettings
+from ..layout import QueueFacts, S3QueueSettings, Surroundings
+from ..limits import MAX_BODY_BYTES
+from ..store.driving import drive
+from .burial import Undertaker
+from .committer import Committer
+from .desk import Answer, Ask, Desk
+from .entries import UNCOUNTED, Extend, Op, Purge, Settle, hold, is_receipt
+from .follower import Follower
+from .pacing import PacedStore
+from .results import Applied, Purged, Refusals, Taken
+from .segments import read_segment
+from .sending import Sender
+from .sessions import LoggedSession, LoggedSessions, Shop
+from .shelf import Opened, Shelf
+from .state import configure
+from .wishes import Fulfilled, granted_s
+
+_log = get_logger("gateways.s3")
+
+
+class LoggedQueue:
+    """A `StoredQueue` on a log. Its settings are those in the log: the facts it is made with
+    count when the log begins, and `adopt` changes them.
+    """
+
+    def __init__(
+        self, facts: QueueFacts, surroundings: Surroundings, settings: S3QueueSettings
+    ) -> None:
+        self._around = surroundings
+        self._name = facts.name
+        self._shelf = Shelf(self._read, settings.cache_bytes)
+        self._follower = Follower(
+            keys=surroundings.keys, settings=_settings(facts), writer=surroundings.new_id()
+        )
+        self._committer = Committer(self._follower, surroundings, Desk(settings.poll_s), self._note)
+        self._sender = Sender(self._committer, surroundings, self._shelf)
+        self._undertaker = Undertaker(self._committer, surroundings, self._shelf)
+        shop = Shop(
+            name=facts.name,
+            committer=self._committer,
+            poll_s=settings.poll_s,
+            is_closed=lambda: self._is_closed,
+            hand_out=self._hand_out,
+            settle=self.settle,
+        )
+        self._sessions = LoggedSessions(shop, surroundings)
+        self._is_closed = False
+
+    async def send(self, messages: Sequence[Message], *, delay_s: float) -> list[str]:
+        """As `ProducerPort.send`; `MessageTooLarge` before anything is sent."""
+        self._check_open()
+        for message in messages:
+            if len(message.body) > MAX_BODY_BYTES:
+                raise MessageTooLarge(self._name, len(message.body), MAX_BODY_BYTES)
+        return await self._sender.send(messages, delay_s=delay_s)
+
+    async def receive(self, *, max_count: int, wait_s: float, lease_s: float) -> list[Delivery]:
+        """As `ConsumerPort.receive`."""
+        if max_count < 1 or self._is_closed:
+            return []
+        now_s = self._around.clock.now_s()
+        ask = Ask(
+            max_count=max_count,
+            lease_s=lease_s,
+            deadline_s=now_s + wait_s,
+            answer=get_running_loop().create_future(),
+        )
+        self._committer.ask(ask)
+        try:
+            got = await ask.answer
+        except CancelledError:
+            self._committer.withdraw(ask)
+            raise
+        return await self._hand_out(got, lease_s)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Refusal]:
+        """As `ConsumerPort.settle`."""
+        deliveries = [settlement.delivery for settlement in settlements]
+        delays_s = [
+            _delay_s(settlement.action)
+            for settlement in settlements
+            if is_receipt(settlement.delivery.receipt)
+        ]
+        held = hold(each.receipt for each in deliveries if is_receipt(each.receipt))
+        is_all_acks = all(delay_s is None for delay_s in delays_s)
+        op = Settle(held, () if is_all_acks else tuple(delays_s))
+        fulfilled = await self._do(op, bool(delays_s))
+        # Only so that the caller finds the dead letter; a failed move is tried again.
+        await self._undertaker.first_try(fulfilled.dead)
+        return self._refusals(deliveries, fulfilled)
+
+    async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> list[Refusal]:
+        """As `ConsumerPort.extend`."""
+        held = hold(each.receipt for each in deliveries if is_receipt(each.receipt))
+        fulfilled = await self._do(Extend(held, granted_s(lease_s)), bool(held.numbers))
+        return self._refusals(deliveries, fulfilled)
+
+    async def accept_session(
+        self, session: str | None, *, wait_s: float, lease_s: float
+    ) -> LoggedSession | None:
+        """As `SessionGateway.accept_session`."""
+        self._check_open()
+        return await self._sessions.accept(session, wait_s=wait_s, lease_s=lease_s)
+
+    async def stats(self) -> QueueStats:
+        """As `AdminPort.stats`; counted, in the state of the head at the time."""
+        await self._look()
+        return self._follower.replica.stats(self._around.time.earliest_s())
+
+    async def peek(self, *, max_count: int) -> list[Message]:
+        """As `AdminPort.peek`."""
+        await self._look()
+        seen = self._follower.replica.peek(self._around.time.earliest_s(), max_count)
+        messages = [await self._shelf.message(each.segment, each.place) for each in seen]
+        return [message for message in messages if message is not None]
+
+    async def purge(self) -> int:
+        """As `AdminPort.purge`."""
+        result = (await self._do(Purge(), True)).result
+        return result.count if isinstance(result, Purged) else 0
+
+    async def adopt(self, facts: QueueFacts) -> None:
+        """Let the queue be like this from now on, for every process; commits only a change."""
+        await self._look()
+        wanted = _settings(facts)
+        self._follower.settings = wanted
+        if self._follower.head is None:
+            self._follower.start_anew()
+        elif self._follower.replica.settings != wanted:
+            await self._do(configure(wanted), True)
+
+    async def aclose(self) -> None:
+        """End everything that runs in the background; waiting receives return empty."""
+        self._is_closed = True
+        try:
+            await self._sender.aclose()
+            await self._undertaker.aclose()
+            await self._shelf.aclose()
+            await self._committer.aclose()
+        except CancelledError:
+            await self._undertaker.aclose()
+            await self._shelf.aclose()
+            await self._committer.stop()
+            raise
+
+    # Beneath.
+
+    async def _do(self, op: Op, is_worth_it: bool) -> Fulfilled:
+        self._check_open()
+        if not is_worth_it:
+            return Fulfilled(Refusals(()))
+        return await self._committer.submit(op)
+
+    async def _look(self) -> None:
+        self._check_open()
+        await self._committer.look()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise GatewayError(f"queue {self._name!r} is closed; open the gateway again")
+
+    def _note(self, news: Sequence[Applied]) -> None:
+        for applied in news:
+            for segment in applied.emptied:
+                self._shelf.drop(segment)
+        if not self._is_closed:
+            self._undertaker.attend()
+
+    async def _read(self, segment: str) -> list[bytes] | None:
+        key = self._follower.segment_key(segment)
+        store = PacedStore(self._around.store, self._around.clock)
+        return await drive(read_segment(key), store)
+
+    async def _hand_out(self, got: Answer, lease_s: float) -> list[Delivery]:
+        """A message that cannot be read keeps its lease: the others pass it, and it is tried again
+        when that is over, until somebody restores its segment.
+        """
+        try:
+            opened = await self._shelf.messages([(each.segment, each.place) for each in got.taken])
+            faults = await self._faults(got.taken, opened)
+        except BaseException:
+            self._committer.hand_back(got.taken)
+            raise
+        deliveries = self._deliveries(got, opened, lease_s)
+        if faults and not deliveries:
+            raise faults[0]
+        for fault in faults:
+            _log.error(vocabulary.RECEIVE_FAILED, queue=self._name, error=str(fault))
+        return deliveries
+
+    def _deliveries(self, got: Answer, opened: Sequence[Opened], lease_s: float) -> list[Delivery]:
+        now_s = self._around.clock.now_s()
+        server_s = self._around.time.latest_s()
+        return [
+            Delivery(
+                message=message,
+                queue=self._name,
+                receipt=each.receipt,
+                attempt=each.attempt,
+                # The second is less only if the clock stood still, with the machine, meanwhile.
+                lease_expires_at_s=min(got.built_s + lease_s, now_s + (each.expires_s - server_s)),
+                broker_id=f"{each.segment}/{each.place}",
+            )
+            for each, message in zip(got.taken, opened, strict=True)
+            if isinstance(message, Message)
+        ]
+
+    async def _faults(
+        self, taken: Sequence[Taken], opened: Sequence[Opened]
+    ) -> list[StorageFailed]:
+        """A segment may be gone because its messages are: purged, or settled by who was quicker."""
+        faults = [each for each in opened if isinstance(each, StorageFailed)]
+        gone = [each for each, message in zip(taken, opened, strict=True) if message is None]
+        if not gone:
+            return faults
+        await self._committer.look()
+        leases = self._follower.replica.queue.leases
+        remedy = "the segment of a message is gone; restore it, or purge the queue"
+        return faults + [
+            StorageFailed(self._follower.segment_key(each.segment), remedy)
+            for each in gone
+            if each.receipt in leases
+        ]
+
+    def _refusals(self, deliveries: Sequence[Delivery], fulfilled: Fulfilled) -> list[Refusal]:
+        result = fulfilled.result
+        refused = set(result.positions) if isinstance(result, Refusals) else set()
+        refusals, position = [], 0
+        for delivery in deliveries:
+            is_valid = is_receipt(delivery.receipt)
+            if not is_valid or position in refused:
+                error = InvalidReceipt(self._name, delivery.receipt)
+                refusals.append(Refusal(delivery, error))
+            position += is_valid
+        return refusals
+
+
+def _settings(facts: QueueFacts) -> QueueSettings:
+    return QueueSettings(
+        name=facts.name,
+        is_lifo=facts.is_lifo,
+        is_strict=facts.is_strict,
+        max_receive_count=facts.max_receive_count,
+        dead_letter_queue=facts.dead_letter_queue,
+        deduplication_window_s=facts.deduplication_window_s,
+    )
+
+
+def _delay_s(action: Action) -> float | None:
+    match action:
+        case Ack():
+            return None
+        case Abandon():
+            return UNCOUNTED
+        case Defer(delay_s):
+            return max(0.0, delay_s)

@@ -1,0 +1,172 @@
+"""Sending: what a process sends at about the same time goes into one segment.
+
+While a segment is being written the next one gathers; when nothing is, it is written at once. Its
+commit does not hold up the next segment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections.abc import Iterable, Sequence
+from functools import partial
+from math import floor
+
+import attrs
+
+from pump.errors import ConnectionFailed, SendFailed
+from pump.message import Message
+from pump.stores.packing import pack
+
+from ..layout import Surroundings
+from ..store.driving import drive
+from . import codec
+from .committer import Committer
+from .entries import Lot, Send
+from .pacing import PacedStore
+from .results import Sent
+from .segments import write_segment
+from .shelf import Shelf
+from .wishes import Fulfilled
+
+SEGMENT_BYTES = 8 * 1024 * 1024
+
+
+@attrs.define(eq=False)
+class Parcel:
+    """Messages of one send that go into one segment."""
+
+    ids: list[str]
+    packed: list[bytes]
+    lot: Lot
+    done: Future[None]
+    size: int
+
+
+class Sender:
+    """Writes segments, then has them committed."""
+
+    def __init__(self, committer: Committer, surroundings: Surroundings, shelf: Shelf) -> None:
+        self._committer = committer
+        self._around = surroundings
+        self._shelf = shelf
+        self._waiting: list[Parcel] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def send(self, messages: Sequence[Message], *, delay_s: float) -> list[str]:
+        """Return the ids once all are committed. When only some are, `SendFailed` names the
+        others; when none is known to be, the error says why.
+        """
+        parcels = list(_parcels(messages, delay_s))
+        self._waiting += parcels
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._flush(), name="segments")
+        errors = await asyncio.gather(*(each.done for each in parcels), return_exceptions=True)
+        failures = [
+            (id_, error)
+            for parcel, error in zip(parcels, errors, strict=True)
+            if isinstance(error, Exception)
+            for id_ in parcel.ids
+        ]
+        if failures:
+            _raise(self._committer.follower.settings.name, failures, len(messages))
+        return [message.id for message in messages]
+
+    async def aclose(self) -> None:
+        """Finish what is being sent."""
+        if self._task is not None:
+            await self._task
+
+    async def _flush(self) -> None:
+        while self._waiting:
+            parcels = self._next()
+            if not parcels:
+                return
+            try:
+                if not self._committer.follower.is_loaded:
+                    # The store's time must be known, and the first look tells it.
+                    await self._committer.look()
+                committed = await self._write(parcels)
+            except Exception as error:  # broad: whoever sends is told, whatever it is
+                _end_all(parcels, error)
+            except BaseException:
+                _end_all(parcels, _stopped())
+                raise
+            else:
+                committed.add_done_callback(partial(_tell, parcels))
+
+    def _next(self) -> list[Parcel]:
+        self._waiting = [parcel for parcel in self._waiting if not parcel.done.done()]
+        size, count = 0, 0
+        for parcel in self._waiting:
+            if count and size + parcel.size > SEGMENT_BYTES:
+                break
+            size, count = size + parcel.size, count + 1
+        parcels = self._waiting[:count]
+        del self._waiting[:count]
+        return parcels
+
+    async def _write(self, parcels: list[Parcel]) -> Future[Fulfilled]:
+        around, segment = self._around, self._around.new_id()
+        packed = [each for parcel in parcels for each in parcel.packed]
+        born_s = float(floor(around.time.earliest_s()))
+        key = self._committer.follower.segment_key(segment)
+        body = codec.pack_segment(packed)
+        await drive(write_segment(key, body), PacedStore(around.store, around.clock))
+        self._shelf.put(segment, packed)
+        return self._committer.submit(Send(segment, born_s, tuple(each.lot for each in parcels)))
+
+
+def _parcels(messages: Sequence[Message], delay_s: float) -> Iterable[Parcel]:
+    packed: list[bytes] = []
+    size = first = 0
+    for place, message in enumerate(messages):
+        one = pack(message)
+        if packed and size + len(one) > SEGMENT_BYTES:
+            yield _parcel(messages[first:place], packed, delay_s)
+            packed, size, first = [], 0, place
+        packed.append(one)
+        size += len(one)
+    if packed:
+        yield _parcel(messages[first:], packed, delay_s)
+
+
+def _parcel(messages: Sequence[Message], packed: list[bytes], delay_s: float) -> Parcel:
+    groups = tuple(codec.as_key(message.group) for message in messages)
+    keys = tuple(codec.as_key(message.deduplication_id) for message in messages)
+    lot = Lot(
+        len(packed),
+        max(0.0, delay_s),
+        groups if any(group is not None for group in groups) else (),
+        keys if any(key is not None for key in keys) else (),
+    )
+    done: Future[None] = asyncio.get_running_loop().create_future()
+    ids = [message.id for message in messages]
+    return Parcel(ids, packed, lot, done, sum(map(len, packed)))
+
+
+def _tell(parcels: list[Parcel], done: Future[Fulfilled]) -> None:
+    error = _stopped() if done.cancelled() else done.exception()
+    if error is None and done.result().result != Sent(is_accepted=True):
+        error = ConnectionFailed("the store", "a segment took too long to be named; send again")
+    _end_all(parcels, error)
+
+
+def _end_all(parcels: list[Parcel], error: BaseException | None) -> None:
+    for parcel in parcels:
+        if parcel.done.done():
+            continue
+        if error is None:
+            parcel.done.set_result(None)
+        else:
+            parcel.done.set_exception(error)
+
+
+def _stopped() -> ConnectionFailed:
+    return ConnectionFailed("the store", "the gateway was closed while a send was under way")
+
+
+def _raise(queue: str, failures: list[tuple[str, Exception]], count: int) -> None:
+    if len(failures) == count:
+        raise failures[0][1]
+    raise SendFailed(queue, tuple(failures))

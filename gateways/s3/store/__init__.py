@@ -1,0 +1,1 @@
+"""Requests and replies of an object store as values, who performs them, and its time."""

@@ -1,0 +1,227 @@
+"""The store on S3: performs requests through an SDK and says in plain values what came of them.
+
+| S3 says                                         | reply                                      |
+|-------------------------------------------------|--------------------------------------------|
+| 200                                             | `Written`, `Found`, `Removed`, `Page`      |
+| 304                                             | `Same`                                     |
+| 404 of a key                                    | `Missing`; of an If-Match `Refused`        |
+| 412                                             | `Refused`                                  |
+| 409 (ConditionalRequestConflict)                | `Busy`                                     |
+| nothing, 5xx, throttling, too late              | `Unknown`                                  |
+| denied, no bucket, expired credentials and such | raised: nothing that trying again mends    |
+
+The SDK tries again by itself, and its second try may find what its first one wrote. It says how
+often it tried, which makes a refusal one that `may_be_ours`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import attrs
+
+from pump.clock import Clock
+from pump.errors import ConnectionFailed, PumpError, Throttled
+
+from ..._aws.errors import ObjectNotFound, RequestRefused, metadata_of
+from ..._aws.transport import Reply as SdkReply, Transport
+from .dates import DateReader
+from .objects import (
+    Busy,
+    Entry,
+    Found,
+    Get,
+    List,
+    Missing,
+    Page,
+    Put,
+    Refused,
+    Remove,
+    Removed,
+    Reply,
+    Request,
+    Same,
+    Unknown,
+    Written,
+)
+from .removals import MAX_KEYS, fault_in
+from .server_time import ServerTime
+
+_CONDITION_FAILED = {"PreconditionFailed", "412"}
+_CONFLICT = {"ConditionalRequestConflict", "OperationAborted", "409"}
+_NOT_MODIFIED = {"NotModified", "304"}
+
+
+@attrs.frozen(kw_only=True)
+class Bucket:
+    """Where the objects are, and how long one request may take, with all its tries."""
+
+    name: str
+    patience_s: float = 20.0
+
+
+class S3Store:
+    """An `ObjectStore` in a bucket. Every reply with a date feeds `time`, an error's too.
+
+    `counts` are requests by what they are (put, get, list, remove; a HEAD costs what a GET does),
+    with the SDK's own repetitions; one that was never answered counts once.
+    """
+
+    def __init__(
+        self, transport: Transport, bucket: Bucket, *, time: ServerTime, clock: Clock
+    ) -> None:
+        self._transport = transport
+        self._bucket = bucket
+        self._time = time
+        self._clock = clock
+        self._date_s = DateReader()
+        self.counts: Counter[str] = Counter()
+
+    async def perform(self, request: Request) -> Reply:
+        try:
+            match request:
+                case Put():
+                    return await self._put(request)
+                case Get():
+                    return await self._get(request)
+                case Remove():
+                    return await self._remove(request)
+                case List():
+                    return await self._list(request)
+        except (ConnectionFailed, Throttled) as fault:
+            return Unknown(fault)
+
+    async def _put(self, request: Put) -> Written | Refused | Busy:
+        condition: dict[str, str] = {}
+        if request.is_new:
+            condition["IfNoneMatch"] = "*"
+        elif request.if_match is not None:
+            condition["IfMatch"] = request.if_match
+        asked = {"Key": request.key, "Body": request.body, **condition}
+        try:
+            reply = await self._call("put", "put_object", asked)
+        except (RequestRefused, ObjectNotFound) as fault:
+            if condition:
+                return _unwritten(fault)
+            raise
+        return Written(_etag(reply, request.key))
+
+    async def _get(self, request: Get) -> Found | Missing | Same:
+        asked = {"Key": request.key}
+        if request.unless is not None:
+            asked["IfNoneMatch"] = request.unless
+        operation = "get_object" if request.has_body else "head_object"
+        try:
+            reply = await self._call("get", operation, asked)
+        except ObjectNotFound:
+            return Missing()
+        except RequestRefused as fault:
+            if fault.code in _NOT_MODIFIED:
+                return Same()
+            raise
+        etag = _etag(reply, request.key)
+        if request.unless is not None and etag == request.unless:
+            # A store that ignores the condition of a read only sends more.
+            return Same()
+        if not request.has_body:
+            return Found(etag, size=int(reply.get("ContentLength", 0)))
+        body = bytes(reply["Body"])
+        return Found(etag, body, len(body))
+
+    async def _remove(self, request: Remove) -> Removed | Unknown:
+        keys = list(request.keys)
+        if len(keys) == 1:
+            # S3 itself does not mind when there is none; some stores say so.
+            with suppress(ObjectNotFound):
+                await self._call("remove", "delete_object", {"Key": keys[0]})
+            return Removed()
+        for first in range(0, len(keys), MAX_KEYS):
+            chunk = keys[first : first + MAX_KEYS]
+            wanted = {"Objects": [{"Key": key} for key in chunk], "Quiet": True}
+            reply = await self._call("remove", "delete_objects", {"Delete": wanted})
+            fault = fault_in(reply, bucket=self._bucket.name)
+            if fault is not None:
+                return Unknown(fault)
+        return Removed()
+
+    async def _list(self, request: List) -> Page:
+        asked: dict[str, Any] = {"Prefix": request.prefix, "MaxKeys": request.max_count}
+        if request.after:
+            asked["StartAfter"] = request.after
+        reply = await self._call("list", "list_objects_v2", asked)
+        entries = [_entry(line) for line in reply.get("Contents", ())]
+        return Page(entries, is_last=not reply.get("IsTruncated", False))
+
+    async def _call(self, kind: str, operation: str, asked: Mapping[str, Any]) -> SdkReply:
+        """One operation; what is known of its repetitions and of the time is taken down."""
+        bucket = self._bucket
+        target = f"s3://{bucket.name}/{asked.get('Key') or asked.get('Prefix') or ''}"
+        # Before the first try, whichever of them is answered: that only widens the bounds.
+        sent_s = self._clock.now_s()
+        try:
+            async with self._clock.timeout(bucket.patience_s):
+                reply = await self._transport.call(
+                    "s3", operation, {"Bucket": bucket.name, **asked}, target=target
+                )
+        except TimeoutError:
+            self.counts[kind] += 1
+            detail = f"no answer to {operation} within {bucket.patience_s:g} s"
+            raise ConnectionFailed(target, detail) from None
+        except PumpError as fault:
+            self._note(kind, metadata_of(fault), sent_s)
+            raise
+        metadata = reply.get("ResponseMetadata") or {}
+        self._note(kind, metadata, sent_s)
+        if not _is_whole(metadata):
+            raise ConnectionFailed(target, "its answer broke off")
+        return reply
+
+    def _note(self, kind: str, metadata: Mapping[str, Any], sent_s: float) -> None:
+        self.counts[kind] += 1 + _retry_count(metadata)
+        date_s = self._date_s(metadata.get("HTTPHeaders") or {})
+        if date_s is not None:
+            self._time.observe(date_s, sent_s=sent_s, received_s=self._clock.now_s())
+
+
+def _unwritten(fault: RequestRefused | ObjectNotFound) -> Refused | Busy:
+    if isinstance(fault, RequestRefused):
+        if fault.code in _CONFLICT:
+            return Busy()
+        if fault.code not in _CONDITION_FAILED:
+            raise fault
+    return Refused(may_be_ours=_retry_count(metadata_of(fault)) > 0)
+
+
+def _is_whole(metadata: Mapping[str, Any]) -> bool:
+    """Whether an answer's head has come to its end.
+
+    boto3 takes what has come when a connection breaks within the head, and reads no body then: a
+    listing without keys, a lease that is empty.
+    """
+    headers = metadata.get("HTTPHeaders") or {}
+    has_end = "content-length" in headers or "transfer-encoding" in headers
+    return has_end or metadata.get("HTTPStatusCode") != 200
+
+
+def _etag(reply: SdkReply, key: str) -> str:
+    etag = str(reply.get("ETag", ""))
+    if len(etag) < 3 or etag[0] != '"' or etag[-1] != '"':
+        # Without it nobody can build on this version; as above, the answer may have broken off.
+        raise ConnectionFailed(key, f"its answer has no whole ETag ({etag!r})")
+    return etag
+
+
+def _retry_count(metadata: Mapping[str, Any]) -> int:
+    return int(metadata.get("RetryAttempts") or 0)
+
+
+def _entry(line: Mapping[str, Any]) -> Entry:
+    return Entry(
+        str(line["Key"]),
+        str(line.get("ETag", "")),
+        int(line.get("Size", 0)),
+        float(line["LastModified"].timestamp()),
+    )
