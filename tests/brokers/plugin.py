@@ -16,6 +16,7 @@ import pytest
 
 from .aws_account import AwsAccount, delete_queues
 from .localstack import LocalStack, owned_folder, server_in
+from .nats_server import NatsServer, nats_server
 from .pump_local import PumpLocal, pump_local
 
 _FOLDER = pytest.StashKey[Path]()
@@ -99,3 +100,21 @@ def local_aws(local_sqs: str, no_aws_settings: None) -> Iterator[AwsAccount]:
     account = AwsAccount(endpoint_url=local_sqs)
     yield account
     delete_queues(account)
+
+
+@pytest.fixture(scope="session")
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """This process's nats-server with JetStream."""
+    with nats_server(tmp_path_factory.mktemp("nats")) as server:
+        yield server
+
+
+@pytest.fixture
+def own_nats(tmp_path: Path) -> Iterator[Callable[..., NatsServer]]:
+    """Start a nats-server of the test's own: `own_nats("max_payload: 4096")`."""
+    with ExitStack() as servers:
+
+        def start(config: str = "", *, name: str = "nats") -> NatsServer:
+            return servers.enter_context(nats_server(tmp_path / name, config))
+
+        yield start

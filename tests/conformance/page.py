@@ -11,25 +11,63 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
-
-from gateways.local import LocalGateway
-from gateways.memory import MemoryGateway
-from gateways.sqs import SqsGateway
 from pump.capabilities import Capabilities
 
+from .gateways import EVERY_GATEWAY
+from .operations import matrix
 from .titles import BUILT, TITLES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "conformance.md"
 CONTRACT = Path("pump/testing/contract")
-GATEWAYS = (
-    MemoryGateway().capabilities,
-    LocalGateway("unused").capabilities,
-    SqsGateway().capabilities,
-)
+NAMED = [(name, gateway.capabilities) for name, gateway in EVERY_GATEWAY.items()]
 _NUMBER = re.compile(r"\b([RT])(\d+)(?:\s?[–-]\s?[RT]?(\d+))?\b")
 _SHOWN = 4
+PACE = (
+    "is_durable",
+    "is_shared",
+    "spans_machines",
+    "receive_batch",
+    "settle_batch",
+    "settle_linger_s",
+    "max_settle_calls",
+    "max_pollers",
+)
+"""What is no operation: where a gateway can be used, and how the pump asks it."""
+
+
+_INTRODUCTION = """\
+# Conformance
+
+Which tests hold each requirement, and what each gateway can do. This page is written by
+`python -m tests.conformance.page`, and a test fails when it is out of date.
+
+Tests in `pump/testing/contract` run against every gateway; a test that needs a
+capability the gateway does not declare is left out by that capability, never by name.
+*In part* means that tests touch a requirement which is not met as a whole yet.
+
+## Gateways
+
+*Native*: the provider does it, or the gateway's own store where there is no other. *Emulated*: the
+gateway makes it up, by a detour that its page describes. *No* says what is raised, or what happens
+instead. The table is made from the capabilities that the gateways declare; the contract suite holds
+them to what they declare, and `tests/conformance/test_matrix.py` to the errors.
+
+"""
+_REMARKS = """
+On SQS, order, groups, sessions and de-duplication are those of FIFO queues, and the provider
+chooses the session (R42). S3 has two layouts, chosen for each queue. Service Bus is tested against
+a peer of ours that the real SDK talks to, not against Azure.
+
+### What the pump goes by
+
+"""
+_REQUIREMENTS = """
+## Requirements
+
+| | requirement | held by |
+|---|---|---|
+"""
 
 
 def claims() -> dict[str, list[str]]:
@@ -61,27 +99,11 @@ def render() -> str:
     """The whole page."""
     found = claims()
     lines = [
-        "# Conformance",
-        "",
-        "Which tests hold each requirement, and what each gateway can do. This page is written by",
-        "`python -m tests.conformance.page`, and a test fails when it is out of date.",
-        "",
-        "Tests in `pump/testing/contract` run against every gateway; a test that needs a",
-        "capability the gateway does not declare is left out by that capability, never by name.",
-        "*In part* means that tests touch a requirement which is not met as a whole yet.",
-        "",
-        "## Gateways",
-        "",
-        *_matrix(),
-        "",
-        "Sessions are built on SQS only so far, with the limits of its message groups (R42): the",
-        "provider chooses the session, so no second accept by name can fail (R40), and R41 is held",
-        "there and in the core. The other gateways raise `UnsupportedOperation`.",
-        "",
-        "## Requirements",
-        "",
-        "| | requirement | held by |",
-        "|---|---|---|",
+        *_INTRODUCTION.splitlines(),
+        *matrix(NAMED),
+        *_REMARKS.splitlines(),
+        *_declared(),
+        *_REQUIREMENTS.splitlines(),
     ]
     for number, title in TITLES.items():
         tests = sorted(set(found.get(number, [])))
@@ -100,23 +122,18 @@ def _held_by(number: str, tests: list[str]) -> str:
     return "<br>".join(lines)
 
 
-def _matrix() -> Iterator[str]:
-    yield f"| capability | {' | '.join(each.gateway for each in GATEWAYS)} |"
-    yield f"|---|{'---|' * len(GATEWAYS)}"
-    for field in attrs.fields(Capabilities):
-        if field.name != "gateway":
-            yield f"| `{field.name}` | {' | '.join(_cell(each, field.name) for each in GATEWAYS)} |"
+def _declared() -> Iterator[str]:
+    yield f"| capability | {' | '.join(name for name, _ in NAMED)} |"
+    yield f"|---|{'---|' * len(NAMED)}"
+    for name in PACE:
+        yield f"| `{name}` | {' | '.join(_cell(each, name) for _, each in NAMED)} |"
 
 
 def _cell(capabilities: Capabilities, name: str) -> str:
     value = getattr(capabilities, name)
-    if name == "has_sessions" and value and not capabilities.has_session_choice:
-        return "emulated"
     if isinstance(value, bool):
-        return "native" if value else "no"
-    if isinstance(value, frozenset):
-        return ", ".join(sorted(value))
-    return "no limit" if value is None else str(value)
+        return "yes" if value else "no"
+    return f"{value:g}"
 
 
 if __name__ == "__main__":

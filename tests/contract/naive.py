@@ -23,6 +23,7 @@ from pump.ports import QueueStats
 from pump.subscription import QueueSpec, Subscription
 
 from .naive_ports import NaiveAdmin, NaiveConsumer, NaiveProducer
+from .naive_sessions import Lock, NaiveSession, NaiveSessions
 
 EVERYTHING = Capabilities(
     gateway="naive",
@@ -30,14 +31,19 @@ EVERYTHING = Capabilities(
     has_strict_order=True,
     has_groups=True,
     has_deduplication=True,
+    has_sessions=True,
+    has_session_choice=True,
     has_native_redrive=True,
     has_uncounted_abandon=True,
     has_peek=True,
     has_purge=True,
+    has_exact_stats=True,
     is_durable=True,
     max_body_bytes=100_000,
 )
 PLAIN = Capabilities(gateway="plain")
+CHOOSY = attrs.evolve(EVERYTHING, gateway="choosy", has_session_choice=False)
+"""It chooses the next session itself."""
 WINDOW_S = 300.0
 
 
@@ -60,6 +66,7 @@ class Queue:
     spec: QueueSpec
     entries: list[Entry] = attrs.field(factory=list)
     seen_until_s: dict[str, float] = attrs.field(factory=dict)
+    locks: dict[str, Lock] = attrs.field(factory=dict)
 
 
 class NaiveGateway:
@@ -68,6 +75,8 @@ class NaiveGateway:
     Consumer: ClassVar[type[NaiveConsumer]] = NaiveConsumer
     Producer: ClassVar[type[NaiveProducer]] = NaiveProducer
     Admin: ClassVar[type[NaiveAdmin]] = NaiveAdmin
+    Sessions: ClassVar[type[NaiveSessions]] = NaiveSessions
+    Session: ClassVar[type[NaiveSession]] = NaiveSession
 
     def __init__(self, clock: Clock, capabilities: Capabilities = EVERYTHING) -> None:
         self.clock = clock
@@ -75,12 +84,13 @@ class NaiveGateway:
         self.stock: dict[str, Queue] = {}
         self.numbers = itertools.count(1)
         self.waiters: set[asyncio.Future[None]] = set()
+        self.sessions = self.Sessions(self)
 
     async def open(self) -> None:
         """Nothing to connect to."""
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        self.sessions.close()
 
     def restart(self) -> None:
         """What dies with a process: nothing, leases run out by themselves."""
@@ -93,6 +103,11 @@ class NaiveGateway:
 
     def admin(self) -> NaiveAdmin:
         return self.Admin(self)
+
+    async def accept_session(
+        self, subscription: Subscription, session: str | None, *, wait_s: float
+    ) -> NaiveSession | None:
+        return await self.sessions.accept(subscription, session, wait_s=wait_s)
 
     # Queues.
 
@@ -168,8 +183,12 @@ class NaiveGateway:
 
     def ready(self, queue: Queue) -> Iterator[Entry]:
         for entry in self.candidates(queue):
-            if self.is_visible(entry) and not self.is_blocked(queue, entry):
+            is_held_back = self.is_blocked(queue, entry) or self.is_in_a_session(queue, entry)
+            if self.is_visible(entry) and not is_held_back:
                 yield entry
+
+    def is_in_a_session(self, queue: Queue, entry: Entry) -> bool:
+        return entry.message.group in queue.locks
 
     def lease(self, queue: Queue, entry: Entry, lease_s: float) -> Delivery:
         entry.attempt += 1
@@ -181,11 +200,13 @@ class NaiveGateway:
             receipt=entry.receipt,
             attempt=entry.attempt,
             lease_expires_at_s=entry.visible_at_s,
+            broker_id=entry.number,
         )
 
     async def wait(self, until_s: float) -> None:
         """Return at a change, at the next moment that may bring one, at `until_s` at last."""
         moments = [e.visible_at_s for q in self.stock.values() for e in q.entries]
+        moments += [lock.until_s for q in self.stock.values() for lock in q.locks.values()]
         soonest_s = min([until_s, *(m for m in moments if m > self.clock.now_s())])
         waiter = asyncio.get_running_loop().create_future()
         self.waiters.add(waiter)
@@ -232,6 +253,7 @@ class NaiveGateway:
     def sweep(self) -> None:
         """Take back every lease that ran out."""
         for queue in self.stock.values():
+            self.sessions.sweep(queue)
             for entry in list(queue.entries):
                 if entry.receipt is not None and entry.visible_at_s <= self.clock.now_s():
                     self.give_back(queue, entry, 0.0)

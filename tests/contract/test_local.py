@@ -47,9 +47,9 @@ class TestLocalAsASecondProcess(GatewayContract):
         rig = Rig(
             gateway=await open_gateway(),
             clock=clock,
-            tick_s=0.3,
+            tick_s=0.5,
             poll_s=0.1,
-            slack_s=0.2,
+            slack_s=0.5,
             ordered_options={"deduplication_window": 2.0},
             deduplication_window_s=2.0,
             open_again=open_gateway,

@@ -10,11 +10,13 @@ from pump.capabilities import Capabilities
 from pump.testing import VirtualClock
 from pump.testing.contract import GatewayContract, Rig
 
-from .naive import EVERYTHING, PLAIN, NaiveGateway
+from .naive import CHOOSY, EVERYTHING, PLAIN, NaiveGateway
 
 
 class TestNaive(GatewayContract):
-    @pytest.fixture(params=[EVERYTHING, PLAIN], ids=lambda capabilities: capabilities.gateway)
+    @pytest.fixture(
+        params=[EVERYTHING, CHOOSY, PLAIN], ids=lambda capabilities: capabilities.gateway
+    )
     async def rig(self, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
         capabilities: Capabilities = request.param
         clock = VirtualClock()

@@ -35,3 +35,13 @@ class TestPumpLocalFifoWithBoto3(OnFifoQueues):
 class TestPumpLocalFifoWithAioboto3(OnFifoQueues):
     transport = TransportKind.AIOBOTO3
     pace = PUMP_LOCAL
+
+
+class TestPumpLocalWithLean(OnStandardQueues):
+    transport = TransportKind.LEAN
+    pace = PUMP_LOCAL
+
+
+class TestPumpLocalFifoWithLean(OnFifoQueues):
+    transport = TransportKind.LEAN
+    pace = PUMP_LOCAL

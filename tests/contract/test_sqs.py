@@ -1,13 +1,16 @@
-"""The SQS gateway keeps the contract on LocalStack, through both SDKs (R34)."""
+"""The SQS gateway keeps the contract on LocalStack, through every transport (R34)."""
 
 from __future__ import annotations
 
 import pytest
 
 from gateways.sqs import TransportKind
+from pump.testing.contract.receiving import ReceivingContract
+from pump.testing.contract.sending import SendingContract
+from pump.testing.contract.settling import SettlingContract
 from tests.brokers.aws_account import AwsAccount
 
-from .sqs_rigs import LOCALSTACK, OnFifoQueues, OnStandardQueues
+from .sqs_rigs import LOCALSTACK, OnFifoQueues, OnSqs, OnStandardQueues
 
 pytestmark = pytest.mark.broker
 
@@ -34,4 +37,11 @@ class TestSqsFifoWithBoto3(OnFifoQueues):
 
 class TestSqsFifoWithAioboto3(OnFifoQueues):
     transport = TransportKind.AIOBOTO3
+    pace = LOCALSTACK
+
+
+class TestSqsWithLean(OnSqs, SendingContract, ReceivingContract, SettlingContract):
+    """What has most to do with the transport; all of it runs on `pump local`."""
+
+    transport = TransportKind.LEAN
     pace = LOCALSTACK

@@ -28,7 +28,7 @@ from .markdown import blocks, json_after
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "deploying-on-sqs.md"
-ROLES = ("consumer", "producer", "creator", "claims", "key", "operator")
+ROLES = ("consumer", "producer", "creator", "claims", "key", "operator", "measurer")
 SERVICES = ("sqs", "sns", "s3")
 # What AWS asks for beyond the permission of the call itself: tags are set by CreateQueue, a
 # missing object is told from a denied one, and SQS uses a queue's key on the caller's behalf.
@@ -252,6 +252,16 @@ async def test_the_operators_policy_is_what_listing_and_purging_needs(account: A
     await gateway.aclose()
 
     assert witness.needed == actions("operator")
+
+
+@pytest.mark.broker
+async def test_the_measurers_policy_is_what_removing_queues_needs(account: Account) -> None:
+    gateway, witness = account.gateway()
+
+    await gateway.remove_queues([ORDERS.queue])
+    await gateway.aclose()
+
+    assert witness.needed == actions("measurer")
 
 
 @pytest.mark.broker

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from . import administration, durability, leases, ordering, receiving, redrive, sending, settling
+from . import (
+    administration,
+    durability,
+    leases,
+    ordering,
+    receiving,
+    redrive,
+    sending,
+    session_locks,
+    sessions,
+    settling,
+)
 from .base import Saboteur
 
 __all__ = ["SABOTEURS", "Saboteur"]
 
-_MODULES = (sending, receiving, settling, leases, ordering, redrive, administration, durability)
+_MODULES = (
+    sending,
+    receiving,
+    settling,
+    leases,
+    ordering,
+    redrive,
+    administration,
+    durability,
+    sessions,
+    session_locks,
+)
 
 SABOTEURS: tuple[type[Saboteur], ...] = tuple(
     saboteur

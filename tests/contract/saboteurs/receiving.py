@@ -23,6 +23,18 @@ class SaysLeasesEndNow(Saboteur):
         return attrs.evolve(delivery, lease_expires_at_s=self.clock.now_s())
 
 
+class NamesEachDeliveryAnew(Saboteur):
+    def lease(self, queue: Queue, entry: Entry, lease_s: float) -> Delivery:
+        delivery = super().lease(queue, entry, lease_s)
+        return attrs.evolve(delivery, broker_id=delivery.receipt)
+
+
+class NamesCopiesAlike(Saboteur):
+    def lease(self, queue: Queue, entry: Entry, lease_s: float) -> Delivery:
+        delivery = super().lease(queue, entry, lease_s)
+        return attrs.evolve(delivery, broker_id=delivery.message.id)
+
+
 class RaisesOnAnEmptyReceive(Saboteur):
     class Consumer(NaiveConsumer):
         async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:

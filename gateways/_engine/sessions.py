@@ -1,0 +1,166 @@
+"""Sessions on an engine: accepting, receiving, renewing and releasing, with the journal's word.
+
+| a session is | from                                  | until                                    |
+|--------------|---------------------------------------|------------------------------------------|
+| held         | its `Locked` is written               | released, or the end of its lock         |
+| over         | its lock has ended, or its owner died | for good: its receipts ended with it     |
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, wait
+
+from pump.errors import SessionLockLost
+from pump.message import Delivery
+
+from .broker import Grant
+from .engine import Engine
+from .journal import Locked, Renewed, Unlocked
+from .room import Room
+from .session_lock import SessionLock
+
+
+class EngineSessions:
+    """The sessions of one owner, in the process that has the engine."""
+
+    def __init__(self, engine: Engine, owner: str = "") -> None:
+        self._engine = engine
+        self._owner = owner
+
+    async def accept(
+        self,
+        queue: str,
+        session: str | None,
+        *,
+        wait_s: float,
+        lease_s: float,
+        request: int | None = None,
+    ) -> Grant | None:
+        """Lock a session, waiting up to `wait_s` until it is free; None when it was not."""
+        engine = self._engine
+        room = engine.room(queue)
+        deadline_s, left_s = engine.clock.now_s() + wait_s, wait_s
+        while True:
+            now_s = engine.promote(room)
+            lock = room.state.sessions.accept(
+                session, until_s=now_s + lease_s, owner=self._owner, request=request
+            )
+            if lock is not None:
+                return await self._granted(room, lock)
+            if left_s <= 0 or engine.is_closed:
+                return None
+            is_woken = await room.watch(left_s)
+            left_s = deadline_s - engine.clock.now_s() if is_woken else 0.0
+
+    async def receive(
+        self,
+        queue: str,
+        grant: Grant,
+        *,
+        max_count: int,
+        wait_s: float,
+        request: int | None = None,
+    ) -> list[Delivery]:
+        """Lease what comes next of a session, waiting up to `wait_s` for the first.
+
+        `SessionLockLost` when its lock has ended, also while it waits.
+        """
+        engine = self._engine
+        room = engine.room(queue)
+        deadline_s, left_s = engine.clock.now_s() + wait_s, wait_s
+        while True:
+            engine.promote(room)
+            lock = self._held(room, grant)
+            batch = room.state.take_in_session(lock, max_count, request=request)
+            if batch is not None:
+                return await engine.hand_out(room, batch)
+            if left_s <= 0 or engine.is_closed:
+                return []
+            is_woken = await room.watch(left_s)
+            left_s = deadline_s - engine.clock.now_s() if is_woken else 0.0
+
+    async def renew(self, queue: str, grant: Grant, *, lease_s: float) -> float:
+        """Make a lock, and the leases under it, end `lease_s` from now; return when."""
+        engine = self._engine
+        room = engine.room(queue)
+        until_s = engine.promote(room) + lease_s
+        lock = self._held(room, grant)
+        extension = room.state.sessions.renew(lock, until_s=until_s)
+        room.stir()
+        await engine.write(Renewed(queue, lock, extension), _ignore)
+        return until_s
+
+    async def release(self, queue: str, grant: Grant) -> None:
+        """Hand back what is in hand, uncounted, and let go. Nothing happens when it is over."""
+        room = self._engine.room(queue)
+        self._engine.promote(room)
+        lock = room.state.sessions.find(grant.token)
+        if lock is not None:
+            await self._let_go(room, lock)
+
+    def granted(self, queue: str, request: int) -> Grant | None:
+        """What a remote request has accepted, when its answer may have got lost."""
+        room = self._engine.room(queue)
+        self._engine.promote(room)
+        lock = self._asked_for(room, request)
+        return None if lock is None else _grant(lock)
+
+    async def abandon_request(self, request: int) -> None:
+        """Take back what a remote request accepted when its answer reached nobody."""
+        for room in list(self._engine.rooms.values()):
+            lock = self._asked_for(room, request)
+            if lock is not None:
+                await self._let_go(room, lock)
+
+    async def _granted(self, room: Room, lock: SessionLock) -> Grant:
+        def finish(error: Exception | None) -> None:
+            if error is not None:
+                self._end(room, lock)
+
+        try:
+            await self._engine.write(Locked(room.name, lock), finish)
+        except BaseException:
+            # Accepted for nobody.
+            if lock.is_held:
+                self._unlock(room, lock)
+            raise
+        return _grant(lock)
+
+    async def _let_go(self, room: Room, lock: SessionLock) -> None:
+        handed_back = self._engine.abandon(room, lock.receipts())
+        released = self._unlock(room, lock)
+        tickets = [ticket for ticket in (handed_back, released) if ticket is not None]
+        if tickets:
+            await wait(tickets)
+        for ticket in tickets:
+            ticket.result()
+
+    def _unlock(self, room: Room, lock: SessionLock) -> Future[None] | None:
+        def finish(error: Exception | None) -> None:
+            if error is None:
+                self._end(room, lock)
+
+        return self._engine.journal.write(Unlocked(room.name, lock), finish)
+
+    def _end(self, room: Room, lock: SessionLock) -> None:
+        if lock.is_held:
+            room.state.release(lock)
+            room.stir()
+
+    def _held(self, room: Room, grant: Grant) -> SessionLock:
+        lock = room.state.sessions.find(grant.token)
+        if lock is None:
+            raise SessionLockLost(room.name, grant.session)
+        return lock
+
+    def _asked_for(self, room: Room, request: int) -> SessionLock | None:
+        locks = (lock for lock in room.state.sessions if lock.owner == self._owner)
+        return next((lock for lock in locks if lock.request == request), None)
+
+
+def _grant(lock: SessionLock) -> Grant:
+    return Grant(lock.group, lock.id, lock.expires_s)
+
+
+def _ignore(error: Exception | None) -> None:
+    """Nothing to finish: memory already says what the entry says."""

@@ -1,0 +1,239 @@
+"""The connection of one gateway: a link at a time, made when one is needed.
+
+The SDK's own reconnecting is off: it would keep acks in a buffer while the server is away and
+send them when their leases are long over. Here a lost connection fails whatever was under way,
+and the next operation makes a new one, no sooner than the backoff allows. Leases live at the
+server, so receipts stay good across it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from pump.backoff import RECONNECT
+from pump.clock import Clock
+from pump.errors import ConfigurationError, ConnectionFailed, PumpError
+from pump.observability import vocabulary
+from pump.observability.log import get_logger
+
+from .errors import connect_fault
+from .exchange import Answer, Request
+from .limits import DEFAULT_MAX_PAYLOAD
+from .link import Link, close
+from .settings import NatsSettings
+from .versions import INSTALL, PACKAGE, check_sdk, check_server, installed, numbers
+
+PING_INTERVAL_S = 10
+"""A server that does not answer three of these is gone."""
+_BUFFER_BYTES = 64 * 1_048_576
+"""More than is ever published ahead: a publish that had to wait for the socket inside the SDK
+would swallow a cancellation."""
+
+_log = get_logger("gateways.nats")
+
+
+class NatsConnection:
+    """Connects when needed, and again after every loss."""
+
+    def __init__(self, settings: NatsSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._link: Link | None = None
+        self._connecting: asyncio.Task[Link] | None = None
+        self._discovered: tuple[str, ...] = ()
+        self._failure_count = 0
+        self._next_try_at_s = 0.0
+        self._is_closed = False
+        self.max_payload = DEFAULT_MAX_PAYLOAD
+        """What the server said when it was last connected to."""
+        self.server_version: tuple[int, ...] = ()
+        self.has_jetstream = False
+        self.on_other_server: Callable[[float], None] | None = None
+        """Told when a server was restarted, or another one took over: until when the one before
+        was known to be there.
+        """
+
+    @property
+    def settings(self) -> NatsSettings:
+        """How it was set up."""
+        return self._settings
+
+    async def open(self) -> None:
+        """Connect, or find out why not. After `aclose` it opens again."""
+        self._is_closed = False
+        await self.link()
+
+    async def link(self) -> Link:
+        """The link there is, or a new one. Raises `ConnectionFailed` or `AccessDenied`."""
+        if self._link is not None and self._link.is_alive:
+            return self._link
+        if self._is_closed:
+            raise ConnectionFailed(self._settings.target, "the gateway is closed")
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(self._connect(), name="nats connect")
+            self._connecting.add_done_callback(_look_at)
+        connecting = self._connecting
+        # One caller that is cancelled must not take the connection from the others.
+        await asyncio.wait([connecting])
+        if connecting.cancelled():
+            raise ConnectionFailed(self._settings.target, "the gateway is closed")
+        return connecting.result()
+
+    async def request(self, request: Request) -> Answer:
+        """What came of one request."""
+        [answer] = await self.request_all([request])
+        return answer
+
+    async def request_all(self, requests: Sequence[Request]) -> list[Answer]:
+        """What came of each, in order; raises only when there is no connection to be had."""
+        link = await self.link()
+        return await link.request_all(requests, timeout_s=self._settings.request_timeout_s)
+
+    async def aclose(self) -> None:
+        """Idempotent."""
+        self._is_closed = True
+        if self._connecting is not None and not self._connecting.done():
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        link, self._link = self._link, None
+        if link is not None:
+            await link.aclose()
+
+    async def _connect(self) -> Link:
+        old, self._link = self._link, None
+        if old is not None:
+            await old.end()
+        await self._clock.sleep(self._next_try_at_s - self._clock.now_s())
+        try:
+            link = await self._try()
+        except PumpError:
+            self._failure_count += 1
+            pause_s = RECONNECT.delay_s(self._failure_count, self._clock.chance())
+            self._next_try_at_s = self._clock.now_s() + pause_s
+            raise
+        if old is not None:
+            self._tell_of_loss(old, link)
+        self._failure_count, self._next_try_at_s = 0, 0.0
+        return link
+
+    async def _try(self) -> Link:
+        settings = self._settings
+        link = Link(settings.target, self._clock)
+        # Imports and certificates are read from files.
+        client, options = await asyncio.to_thread(_prepared, settings)
+        hosts = dict.fromkeys((*settings.hosts, *self._discovered))
+        try:
+            async with self._clock.timeout(settings.connect_timeout_s * len(hosts)):
+                await client.connect(
+                    servers=[f"nats://{host}" for host in hosts],
+                    error_cb=link.noticed,
+                    closed_cb=link.closed,
+                    **options,
+                )
+                await link.begin(client)
+            self._welcome(link, client)
+        except PumpError:
+            raise
+        except Exception as error:  # broad: the SDK fails in many ways, all of them mean no link
+            raise self._fault(link.last_error or error) from error
+        else:
+            self._link = link
+        finally:
+            if self._link is not link:
+                await link.end()
+                await close(client, self._clock)
+        return link
+
+    def _tell_of_loss(self, old: Link, new: Link) -> None:
+        _log.info(vocabulary.GATEWAY_RECOVERED, gateway=self._settings.target)
+        if new.server_id != old.server_id and self.on_other_server is not None:
+            self.on_other_server(old.alive_until_s)
+
+    def _welcome(self, link: Link, client: Any) -> None:
+        version = str(client.connected_server_version).strip("<>").removeprefix("nats server v")
+        check_server(version)
+        self.server_version = numbers(version)
+        self.max_payload = link.max_payload
+        self.has_jetstream = link.has_jetstream
+        # Servers name each other by address, and a certificate is for a name.
+        others = () if client.server_info.get("tls_required") else client.discovered_servers
+        self._discovered = tuple(server.netloc for server in others)
+
+    def _fault(self, error: BaseException) -> PumpError:
+        settings = self._settings
+        secrets = tuple(each for each in (settings.password, settings.token) if each)
+        return connect_fault(error, settings.target, secrets)
+
+
+def _look_at(task: asyncio.Task[Link]) -> None:
+    # Everybody who waited may have been cancelled; then nobody asks why it failed.
+    if not task.cancelled():
+        task.exception()
+
+
+def _prepared(settings: NatsSettings) -> tuple[Any, dict[str, Any]]:
+    check_sdk(installed())
+    return _new_client(needs_tls=settings.has_tls), _options(settings)
+
+
+def _new_client(*, needs_tls: bool) -> Any:
+    try:
+        from .client import PumpClient, TlsClient
+    except ImportError as error:
+        raise ConfigurationError(PACKAGE, "not installed", f"run {INSTALL}") from error
+    return TlsClient() if needs_tls else PumpClient()
+
+
+def _options(settings: NatsSettings) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "name": "pumphouse",
+        "allow_reconnect": False,
+        # With one, every server is tried twice before it gives up.
+        "max_reconnect_attempts": 1,
+        "reconnect_time_wait": 0,
+        "connect_timeout": settings.connect_timeout_s,
+        "ping_interval": PING_INTERVAL_S,
+        "pending_size": _BUFFER_BYTES,
+    }
+    for name in ("user", "password", "token"):
+        if getattr(settings, name) is not None:
+            options[name] = getattr(settings, name)
+    if settings.credentials_file is not None:
+        options["user_credentials"] = _credentials(settings.credentials_file)
+    if settings.has_tls:
+        options["tls"] = _tls(settings)
+    return options
+
+
+def _credentials(path: str) -> str:
+    try:
+        with open(path, "rb"):
+            pass
+        import_module("nkeys")
+    except OSError as error:
+        raise _unreadable("credentials_file", path, error) from error
+    except ImportError as error:
+        remedy = "credentials files need the package nkeys; run pip install nkeys"
+        raise ConfigurationError("NatsSettings.credentials_file", path, remedy) from error
+    return path
+
+
+def _tls(settings: NatsSettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca_file)
+    except OSError as error:
+        raise _unreadable("tls_ca_file", settings.tls_ca_file, error) from error
+    if settings.tls_cert_file is not None:
+        try:
+            context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file)
+        except OSError as error:
+            raise _unreadable("tls_cert_file", settings.tls_cert_file, error) from error
+    return context
+
+
+def _unreadable(field: str, path: str | None, error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"NatsSettings.{field}", path, f"cannot be read: {error}")

@@ -1,0 +1,283 @@
+"""A link: one connection to a server, from its beginning to its end.
+
+Answers find their question by the last token of a reply subject of the link's own. Pulls cannot:
+the server delivers a message under the subject it was published on, so each pull that is under
+way has a subscription to itself (`Inbox`). One that ended is used again; one that was given up
+is dropped, upon which the server forgets the pull, and what was already on its way is handed
+back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pump.clock import Clock
+from pump.errors import AccessDenied, ConnectionFailed, GatewayError
+from pump.ids import new_id
+
+from .errors import violation_of
+from .exchange import Answer, NoResponders, Request
+from .inbox import Inbox
+from .incoming import Incoming, status_of
+
+CLOSE_PATIENCE_S = 1.0
+_NAK = b"-NAK"
+
+
+async def close(client: Any, clock: Clock) -> None:
+    """Close a client, connected or not; what takes too long is cut off."""
+    try:
+        async with clock.timeout(CLOSE_PATIENCE_S):
+            await client.close()
+    except Exception:  # broad: it failed half-way, or was never connected
+        client.abort()
+
+
+class Link:
+    """One connection. Once it is lost, everything that waits on it fails, and it stays lost."""
+
+    def __init__(self, target: str, clock: Clock) -> None:
+        self._target = target
+        self._clock = clock
+        self._client: Any = None
+        self._prefix = f"_INBOX.{new_id()}"
+        self._count = 0
+        self._waiting: dict[str, tuple[str, asyncio.Future[Incoming]]] = {}
+        self._idle: list[Inbox] = []
+        self._pulling: dict[asyncio.Future[None], str] = {}
+        self._chores: set[asyncio.Task[None]] = set()
+        self._last_error: BaseException | None = None
+        self._is_lost = False
+        self.alive_until_s = 0.0
+        """When a link that is lost showed its last sign of life."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be used, as far as we know."""
+        return not self._is_lost and self._client is not None and self._client.is_connected
+
+    @property
+    def max_payload(self) -> int:
+        """The most that one message may weigh, headers and body, as the server says."""
+        return int(self._client.max_payload)
+
+    @property
+    def server_id(self) -> str:
+        """Which server it leads to; another one after a restart."""
+        return str(self._client.server_info.get("server_id", ""))
+
+    @property
+    def has_jetstream(self) -> bool:
+        """Whether the server said so; it may know one elsewhere."""
+        return bool(self._client.server_info.get("jetstream"))
+
+    @property
+    def last_error(self) -> BaseException | None:
+        """What the SDK reported last."""
+        return self._last_error
+
+    async def begin(self, client: Any) -> None:
+        """Use a client that is connected."""
+        self._client = client
+        await client.hear(f"{self._prefix}.*", self._answered)
+
+    async def request_all(self, requests: Sequence[Request], *, timeout_s: float) -> list[Answer]:
+        """Send all, and return what came of each, in order. Never raises for one of them."""
+        asked: list[tuple[str, asyncio.Future[Incoming]]] = []
+        try:
+            try:
+                for request in requests:
+                    asked.append(await self._ask(request))
+            except ConnectionFailed as error:
+                return [error for _ in requests]
+            async with self._listening(timeout_s):
+                await asyncio.wait([future for _, future in asked])
+            return [self._outcome(future) for _, future in asked]
+        finally:
+            for token, future in asked:
+                self._waiting.pop(token, None)
+                if future.done() and not future.cancelled():
+                    future.exception()
+
+    async def publish(self, subject: str, payload: bytes, *, reply: str = "") -> None:
+        """Send without waiting for anything."""
+        await self._send(subject, payload, reply, None)
+
+    async def open_inbox(self) -> Inbox:
+        """An inbox for a pull; hand it to `close_inbox` or `drop_inbox` afterwards."""
+        if self._idle:
+            return self._idle.pop()
+        inbox = Inbox()
+        self._require()
+        inbox.subscription = await self._client.hear(inbox.subjects, inbox.deliver)
+        return inbox
+
+    def close_inbox(self, inbox: Inbox) -> None:
+        """The pull has ended: the server sends no more on it."""
+        self._idle.append(inbox)
+
+    def drop_inbox(self, inbox: Inbox, late: Callable[[Incoming], None]) -> None:
+        """The pull was given up: have it forgotten; what is still on its way goes to `late`."""
+        inbox.begin(late)
+        if self.is_alive:
+            self._start(self._client.fall_silent(inbox.subscription))
+
+    def hand_back(self, message: Incoming) -> None:
+        """Have a message delivered again at once; nobody waits for it."""
+        if message.reply and self.is_alive:
+            self._start(self.publish(message.reply, _NAK))
+
+    async def listen(self, subjects: Sequence[str], heard: Callable[[], None]) -> list[Any]:
+        """Be told whenever something is published there; hand the result to `unlisten`."""
+        self._require()
+        return [await self._client.hear(subject, lambda _: heard()) for subject in subjects]
+
+    def unlisten(self, listening: Sequence[Any]) -> None:
+        """Be told no more."""
+        if self.is_alive:
+            for subscription in listening:
+                self._start(self._client.fall_silent(subscription))
+
+    async def until(self, done: asyncio.Future[None], subject: str, *, timeout_s: float) -> None:
+        """Wait for a pull on a subject to end; `ConnectionFailed` when it does not, or the link
+        is lost.
+        """
+        self._require()
+        self._pulling[done] = subject
+        try:
+            async with self._listening(timeout_s):
+                await done
+        finally:
+            del self._pulling[done]
+        # A wait that times out cancels what it waits for.
+        if done.cancelled():
+            raise ConnectionFailed(self._target, "a receive was not answered in time")
+
+    async def aclose(self) -> None:
+        """Let what was given up be handed back, then close."""
+        try:
+            async with self._clock.timeout(CLOSE_PATIENCE_S):
+                while self._chores and self.is_alive:
+                    await asyncio.wait(set(self._chores))
+        except TimeoutError:
+            pass
+        finally:
+            await self.end()
+
+    async def end(self) -> None:
+        """Close at once."""
+        self.lose()
+        for chore in list(self._chores):
+            chore.cancel()
+        await asyncio.gather(*self._chores, return_exceptions=True)
+        if self._client is not None:
+            await close(self._client, self._clock)
+
+    async def noticed(self, error: BaseException) -> None:
+        """Called by the SDK for whatever goes wrong."""
+        self._last_error = error
+        violation = violation_of(error)
+        if violation is None:
+            return
+        operation, subject = violation
+        under_way: list[tuple[str, asyncio.Future[Any]]] = list(self._waiting.values())
+        under_way += [(asked, done) for done, asked in self._pulling.items()]
+        for asked, future in under_way:
+            if not future.done() and (operation == "subscription" or asked.lower() == subject):
+                future.set_exception(AccessDenied(f"{self._target} ({subject})", operation))
+
+    async def closed(self) -> None:
+        """Called by the SDK when the connection is gone."""
+        self.lose()
+
+    def lose(self, *, silent_for_s: float = 0.0) -> None:
+        """Nothing more comes over this link."""
+        if not self._is_lost:
+            self.alive_until_s = self._clock.now_s() - silent_for_s
+        self._is_lost = True
+        for _, answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(self._lost())
+        for done in self._pulling:
+            if not done.done():
+                done.set_exception(self._lost())
+
+    @asynccontextmanager
+    async def _listening(self, timeout_s: float) -> AsyncIterator[None]:
+        """A wait of so long at most. A link on which nothing was heard all the while is lost:
+        the SDK would take half a minute to find out.
+        """
+        heard_count = self._client.heard_count
+        try:
+            async with self._clock.timeout(timeout_s):
+                yield
+        except TimeoutError:
+            if self._client.heard_count == heard_count:
+                self._last_error = TimeoutError("the server fell silent")
+                self.lose(silent_for_s=timeout_s)
+
+    async def _ask(self, request: Request) -> tuple[str, asyncio.Future[Incoming]]:
+        self._count += 1
+        token = format(self._count, "x")
+        future: asyncio.Future[Incoming] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = (request.subject, future)
+        try:
+            await self._send(
+                request.subject, request.payload, f"{self._prefix}.{token}", request.headers
+            )
+        except BaseException:
+            del self._waiting[token]
+            raise
+        return token, future
+
+    async def _send(
+        self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None
+    ) -> None:
+        self._require()
+        try:
+            await self._client.publish(subject, payload, reply=reply, headers=headers)
+        except ConnectionFailed:
+            raise
+        except Exception as error:  # broad: the SDK names its refusals in many ways
+            raise ConnectionFailed(self._target, f"{type(error).__name__}: {error}") from error
+
+    def _answered(self, message: Incoming) -> None:
+        token = message.subject.rpartition(".")[2]
+        waiting = self._waiting.get(token)
+        if waiting is not None and not waiting[1].done():
+            waiting[1].set_result(message)
+
+    def _outcome(self, future: asyncio.Future[Incoming]) -> Answer:
+        if not future.done():
+            return ConnectionFailed(self._target, "no answer in time")
+        error = future.exception()
+        if isinstance(error, GatewayError):
+            return error
+        if error is not None:
+            raise error
+        message = future.result()
+        return NoResponders() if status_of(message) == "503" else message
+
+    def _start(self, work: Any) -> None:
+        chore = asyncio.create_task(self._quietly(work), name="nats chore")
+        self._chores.add(chore)
+        chore.add_done_callback(self._chores.discard)
+
+    async def _quietly(self, work: Any) -> None:
+        try:
+            await work
+        except Exception as error:  # broad: the lease ends by itself, whatever went wrong
+            self._last_error = error
+
+    def _require(self) -> None:
+        if not self.is_alive:
+            raise self._lost()
+
+    def _lost(self) -> ConnectionFailed:
+        detail = "the connection was lost"
+        if self._last_error is not None and str(self._last_error):
+            detail = f"{detail} ({self._last_error})"
+        return ConnectionFailed(self._target, detail)

@@ -1,0 +1,82 @@
+"""Redrive: what was delivered too often moves to the dead-letter queue, by our own doing.
+
+The server counts the deliveries; whoever meets a message beyond the limit, or gives one back at
+the limit, stores a copy in the dead-letter queue and then removes the original. The copy's
+de-duplication id is the original's place in its stream, so that two who do it at once, or one
+who died in between, leave one dead letter (T10).
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from pump.clock import Clock
+from pump.errors import GatewayError, QueueNotFound
+from pump.message import Delivery
+from pump.observability import vocabulary
+from pump.observability.log import get_logger
+
+from .._engine.redrive import dead_letter
+from .calls import ApiError, fault_of, read_answer
+from .connection import NatsConnection
+from .exchange import NoResponders, Request
+from .names import QueueNames
+from .receipts import subject_of
+from .settling import TERM
+from .wire import MESSAGE_ID, encode, legal_id
+
+_log = get_logger("gateways.nats")
+
+
+@attrs.frozen
+class Limit:
+    """After how many deliveries a message moves, and where."""
+
+    count: int
+    target: str
+
+
+class Redrive:
+    """Moves what one queue gave up on."""
+
+    def __init__(self, connection: NatsConnection, queue: str, *, clock: Clock) -> None:
+        self._connection = connection
+        self._queue = queue
+        self._stream = QueueNames.of(queue).stream
+        self._clock = clock
+
+    async def move(self, delivery: Delivery, limit: Limit, *, attempt: int) -> bool:
+        """Whether it is in the dead-letter queue, and gone from its own.
+
+        One that cannot be moved stays leased, to be met again when its lease ends.
+        """
+        target = QueueNames.of(limit.target)
+        dead = dead_letter(
+            delivery.message, queue=self._queue, attempt=attempt, wall_s=self._clock.time_s()
+        )
+        marks = encode(dead, stream=target.stream)
+        marks[MESSAGE_ID] = legal_id(f"{self._stream}:{delivery.broker_id}")
+        copy = Request(subject=target.subject(dead.group), payload=dead.body, headers=marks)
+        try:
+            await self._store(copy, limit.target)
+            subject = subject_of(delivery.receipt)
+            answer = await self._connection.request(Request(subject=subject, payload=TERM))
+            if isinstance(answer, GatewayError):
+                raise answer
+        except GatewayError as error:
+            _log.warning(
+                vocabulary.ROUTING_FAILED,
+                queue=limit.target,
+                message_id=delivery.message.id,
+                error=repr(error),
+            )
+            return False
+        return True
+
+    async def _store(self, copy: Request, target: str) -> None:
+        try:
+            read_answer(await self._connection.request(copy))
+        except NoResponders as error:
+            raise QueueNotFound(target) from error
+        except ApiError as error:
+            raise fault_of(error, target) from error

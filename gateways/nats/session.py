@@ -1,0 +1,353 @@
+"""One session: a group's messages through a consumer of its own, under a lock with an end.
+
+The consumer belongs to this session alone, so what is given back needs no server: it is returned
+again from here, before its successors and in order. At the end of the session, or of the lock,
+the consumer goes, and whoever comes next is given everything that was not acked, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from math import inf
+
+import attrs
+
+from pump.clock import Clock
+from pump.errors import GatewayError, InvalidReceipt, SessionLockLost
+from pump.message import Delivery
+from pump.outcome import Ack, Defer, Refusal, Settlement
+
+from .calls import JetStream
+from .exchange import NoResponders, Request
+from .fetching import Fetched, Wish, fetch
+from .inbound import delivery_of
+from .limits import NATS
+from .names import QueueNames
+from .pulls import Arrived, Ending
+from .receipts import receipt_for, subject_of
+from .redrive import Limit, Redrive
+from .session_consumers import SessionConsumers
+from .session_locks import SessionLocks
+from .session_record import SessionRecord
+from .settling import ACK
+
+
+@attrs.frozen(kw_only=True)
+class SessionPlace:
+    """Which session of which queue, and under what terms."""
+
+    names: QueueNames
+    token: str
+    id: str
+    owner: str
+    lease_s: float
+    ahead_s: float
+    """By how much the server's clock is ahead of `Clock.now_s`."""
+    limit: Limit | None = None
+
+
+@attrs.define(eq=False)
+class _Entry:
+    """A message of the session that is not settled."""
+
+    delivery: Delivery
+    is_out: bool = True
+    """In the caller's hands, or here, to be returned again."""
+    is_taken: bool = False
+    """Whether a settlement of it is on its way."""
+
+    @property
+    def subject(self) -> str:
+        return subject_of(self.delivery.receipt)
+
+    @property
+    def sequence(self) -> int:
+        return int(self.delivery.broker_id or 0)
+
+
+class NatsSession:
+    """The port of one session, from its lock to its release."""
+
+    def __init__(
+        self,
+        api: JetStream,
+        place: SessionPlace,
+        *,
+        revision: int,
+        record: SessionRecord,
+        locked_at_s: float,
+        clock: Clock,
+    ) -> None:
+        self._api = api
+        self._place = place
+        self._clock = clock
+        self._locks = SessionLocks(api, clock)
+        self._consumers = SessionConsumers(api, place.names)
+        self._redrive = Redrive(api.connection, place.names.queue, clock=clock)
+        self._revision = revision
+        self._attempts = dict(record.attempts)
+        self._rests_until_s = record.rests_until_s - place.ahead_s
+        self._ends_at_s = locked_at_s + place.lease_s
+        self._entries: dict[int, _Entry] = {}
+        self._writing = asyncio.Lock()
+        self._is_lost = False
+
+    @property
+    def id(self) -> str:
+        return self._place.id
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was closed, or its lock lost."""
+        return self._is_lost or self._left_s() <= 0
+
+    @property
+    def lock_expires_at_s(self) -> float | None:
+        return self._ends_at_s
+
+    async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
+        """Each batch is written down before it is returned, which renews the lock as well."""
+        ends_at_s = self._clock.now_s() + wait_s
+        while True:
+            self._require()
+            left_s = max(ends_at_s - self._clock.now_s(), 0.0)
+            if not await self._has_rested(left_s):
+                return ()
+            if ready := await self._ready(max_count):
+                return await self._returned(ready)
+            left_s = max(ends_at_s - self._clock.now_s(), 0.0)
+            fetched = await self._fetch(max_count, left_s)
+            for each in fetched.arrived:
+                self._keep(each)
+            if not fetched.arrived and fetched.ending is Ending.DONE:
+                return ()
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+        """Acks are the server's to confirm; what comes again stays here."""
+        self._require()
+        refusals: list[Refusal] = []
+        done: list[tuple[Delivery, _Entry]] = []
+        last: list[tuple[Settlement, _Entry]] = []
+        for each in settlements:
+            entry = self._entry(each.delivery)
+            if entry is None:
+                error = InvalidReceipt(self._place.names.queue, each.delivery.receipt)
+                refusals.append(Refusal(each.delivery, error))
+            elif isinstance(each.action, Ack):
+                entry.is_taken = True
+                done.append((each.delivery, entry))
+            elif self._is_last(entry, each):
+                entry.is_taken = True
+                last.append((each, entry))
+            else:
+                self._take_back(entry, each)
+        try:
+            for each, entry in last:
+                await self._move_away(entry, each)
+            return [*refusals, *await self._acked(done)]
+        finally:
+            for entry in (*(entry for _, entry in done), *(entry for _, entry in last)):
+                entry.is_taken = False
+
+    async def renew(self) -> None:
+        self._require()
+        await self._write()
+
+    async def aclose(self) -> None:
+        """The consumer goes first: its successor is then made without waiting for it."""
+        if self.is_over:
+            self._is_lost = True
+            return
+        for entry in self._entries.values():
+            if entry.is_out:
+                self._uncount(entry)
+        await self._consumers.delete(self._place.owner)
+        async with self._writing:
+            self._is_lost = True
+            await self._locks.replace(
+                self._place.names.stream,
+                self._place.token,
+                self._record(owner=""),
+                revision=self._revision,
+            )
+
+    def _in_order(self) -> list[_Entry]:
+        return [self._entries[sequence] for sequence in sorted(self._entries)]
+
+    async def _has_rested(self, wait_s: float) -> bool:
+        """Whether what was deferred is due, waited for as long as there is time."""
+        rests_s = self._rests_until_s - self._clock.now_s()
+        if rests_s <= 0:
+            return True
+        await self._clock.sleep(min(rests_s, wait_s))
+        self._require()
+        return rests_s <= wait_s
+
+    async def _fetch(self, max_count: int, wait_s: float) -> Fetched:
+        wish = Wish(
+            consumer=f"{self._place.names.stream}.{self._consumers.name(self._place.owner)}",
+            max_count=min(max_count, NATS.receive_batch),
+            wait_s=wait_s,
+        )
+        # Handed back, what came too late would be overtaken by its successors.
+        fetched = await fetch(self._api, wish, clock=self._clock, unwanted=self._keep)
+        if fetched.ending is Ending.GONE:
+            # Only who took the lock over deletes it.
+            raise self._lose()
+        return fetched
+
+    def _keep(self, arrived: Arrived) -> None:
+        """Enter what came, whether or not anybody still waits for it."""
+        delivery = delivery_of(
+            arrived, self._place.names, lease_s=self._place.lease_s, is_ordered=True
+        )
+        entry = _Entry(delivery, is_out=False)
+        self._entries.setdefault(entry.sequence, entry)
+
+    async def _ready(self, max_count: int) -> list[_Entry]:
+        """What may be returned, in order; what was delivered too often moves away."""
+        ready: list[_Entry] = []
+        for entry in self._in_order():
+            if entry.is_out or len(ready) == max_count:
+                continue
+            attempts = self._attempts.get(entry.sequence, 0)
+            if attempts >= self._most_attempts() and await self._move(entry, attempt=attempts):
+                self._forget(entry)
+            else:
+                ready.append(entry)
+        return ready
+
+    async def _returned(self, entries: Sequence[_Entry]) -> Sequence[Delivery]:
+        for entry in entries:
+            # From now on: another receive must not return it as well.
+            entry.is_out = True
+            self._attempts[entry.sequence] = self._attempts.get(entry.sequence, 0) + 1
+        try:
+            await self._write()
+        except BaseException:
+            for entry in entries:
+                entry.is_out = False
+                self._uncount(entry)
+            raise
+        for entry in entries:
+            entry.delivery = attrs.evolve(
+                entry.delivery,
+                receipt=receipt_for(entry.subject),
+                attempt=self._attempts[entry.sequence],
+                lease_expires_at_s=self._ends_at_s,
+            )
+        return [entry.delivery for entry in entries]
+
+    def _entry(self, delivery: Delivery) -> _Entry | None:
+        """The message, None when it is not out as this delivery, or is being settled."""
+        entry = self._entries.get(int(delivery.broker_id or 0))
+        if entry is None or entry.delivery is not delivery or not entry.is_out or entry.is_taken:
+            return None
+        return entry
+
+    def _take_back(self, entry: _Entry, settlement: Settlement) -> None:
+        entry.is_out = False
+        if isinstance(settlement.action, Defer):
+            due_at_s = self._clock.now_s() + settlement.action.delay_s
+            self._rests_until_s = max(self._rests_until_s, due_at_s)
+        else:
+            self._uncount(entry)
+
+    async def _acked(self, done: Sequence[tuple[Delivery, _Entry]]) -> list[Refusal]:
+        waiting = [each for each in done if each[1].sequence in self._entries]
+        if not waiting:
+            return []
+        answers = await self._api.connection.request_all(
+            [Request(subject=entry.subject, payload=ACK) for _, entry in waiting]
+        )
+        refusals: list[Refusal] = []
+        for (delivery, entry), answer in zip(waiting, answers, strict=True):
+            if isinstance(answer, GatewayError):
+                refusals.append(Refusal(delivery, answer))
+            elif isinstance(answer, NoResponders):
+                refusals.append(Refusal(delivery, self._lose()))
+            else:
+                self._forget(entry)
+        return refusals
+
+    def _is_last(self, entry: _Entry, settlement: Settlement) -> bool:
+        """Whether it was deferred at its last attempt."""
+        attempt = self._attempts.get(entry.sequence, 1)
+        return isinstance(settlement.action, Defer) and attempt >= self._most_attempts()
+
+    async def _move_away(self, entry: _Entry, settlement: Settlement) -> None:
+        """Make it a dead letter; one that cannot be comes again."""
+        if await self._move(entry, attempt=self._attempts.get(entry.sequence, 1)):
+            self._forget(entry)
+        else:
+            self._take_back(entry, settlement)
+
+    async def _move(self, entry: _Entry, *, attempt: int) -> bool:
+        limit = self._place.limit
+        return limit is not None and await self._redrive.move(
+            entry.delivery, limit, attempt=attempt
+        )
+
+    def _most_attempts(self) -> float:
+        return inf if self._place.limit is None else self._place.limit.count
+
+    def _forget(self, entry: _Entry) -> None:
+        self._entries.pop(entry.sequence, None)
+        self._attempts.pop(entry.sequence, None)
+
+    def _uncount(self, entry: _Entry) -> None:
+        self._attempts[entry.sequence] = max(self._attempts.get(entry.sequence, 0) - 1, 0)
+
+    async def _write(self) -> None:
+        """Replace the record by what is so now, which makes the lock last a whole lease more."""
+        async with self._writing:
+            asked_at_s = self._clock.now_s()
+            revision = await self._locks.replace(
+                self._place.names.stream,
+                self._place.token,
+                self._record(owner=self._place.owner),
+                revision=self._revision,
+            )
+            if revision is None:
+                revision = await self._own_revision()
+            self._revision = revision
+            self._ends_at_s = asked_at_s + self._place.lease_s
+
+    async def _own_revision(self) -> int:
+        """A replacement that was refused may have come after one of ours whose answer was lost."""
+        found = await self._locks.read(self._place.names.stream, self._place.token)
+        if found.record.owner != self._place.owner:
+            raise self._lose()
+        revision = await self._locks.replace(
+            self._place.names.stream,
+            self._place.token,
+            self._record(owner=self._place.owner),
+            revision=found.revision,
+        )
+        if revision is None:
+            raise self._lose()
+        return revision
+
+    def _record(self, *, owner: str) -> SessionRecord:
+        is_resting = self._rests_until_s > self._clock.now_s()
+        return SessionRecord(
+            owner=owner,
+            lease_s=self._place.lease_s if owner else 0.0,
+            attempts={sequence: count for sequence, count in self._attempts.items() if count},
+            rests_until_s=self._rests_until_s + self._place.ahead_s if is_resting else 0.0,
+        )
+
+    def _left_s(self) -> float:
+        return self._ends_at_s - self._clock.now_s()
+
+    def _require(self) -> None:
+        if self.is_over:
+            raise self._lose()
+
+    def _lose(self) -> SessionLockLost:
+        self._is_lost = True
+        return self._lock_lost()
+
+    def _lock_lost(self) -> SessionLockLost:
+        return SessionLockLost(self._place.names.queue, self._place.id)

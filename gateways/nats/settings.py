@@ -1,0 +1,178 @@
+"""Settings of the NATS gateway, from arguments or from a URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import attrs
+
+from pump.errors import ConfigurationError
+from pump.gateway_url import without_secrets
+
+_FORM = "nats://[user:password@]host:4222[,host2]?tls=true&creds=/path/to/user.creds"
+DEFAULT_PORT = 4222
+
+
+def _as_tuple(hosts: Iterable[str]) -> tuple[str, ...]:
+    # One host as text is a mistake, which the check would find one letter at a time.
+    return (hosts,) if isinstance(hosts, str) else tuple(hosts)
+
+
+def _is_place(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
+    return bool(host) and is_number and 0 < int(port) < 65_536
+
+
+@attrs.frozen(kw_only=True)
+class NatsSettings:
+    """How the gateway reaches a NATS server or cluster. Secrets stay out of every `repr`."""
+
+    hosts: tuple[str, ...] = attrs.field(
+        default=(f"localhost:{DEFAULT_PORT}",), converter=_as_tuple
+    )
+    """`host:port` of each server; one that answers is enough, it names the others."""
+    user: str | None = None
+    password: str | None = attrs.field(default=None, repr=False)
+    token: str | None = attrs.field(default=None, repr=False)
+    credentials_file: str | None = None
+    """A `.creds` file with a JWT and its key; needs the package `nkeys`."""
+    tls: bool = False
+    """Refuse to speak without TLS; a server that requires it is met with TLS anyway."""
+    tls_ca_file: str | None = None
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+    domain: str | None = None
+    """The JetStream domain, where the account has several."""
+    replicas: int = 1
+    """On how many servers of a cluster a new queue is kept."""
+    connect_timeout_s: float = 5.0
+    request_timeout_s: float = 5.0
+    """How long the server may leave a request unanswered."""
+
+    def __attrs_post_init__(self) -> None:
+        if not self.hosts or not all(map(_is_place, self.hosts)):
+            raise ConfigurationError(
+                "NatsSettings.hosts", self.hosts, 'name servers as ("host:4222",)'
+            )
+        for field in ("connect_timeout_s", "request_timeout_s"):
+            # Put so that NaN fails as well.
+            if not 0 < (value := getattr(self, field)) < inf:
+                raise ConfigurationError(f"NatsSettings.{field}", value, "use more than zero")
+        if self.replicas not in range(1, 6):
+            raise ConfigurationError("NatsSettings.replicas", self.replicas, "use 1 to 5")
+        self._check_login()
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ConfigurationError(
+                "NatsSettings.tls_cert_file", self.tls_cert_file, "give certificate and key"
+            )
+
+    def _check_login(self) -> None:
+        if self.password is not None and self.user is None:
+            raise ConfigurationError("NatsSettings.user", None, "a password needs a user")
+        given = [self.user, self.token, self.credentials_file]
+        if sum(each is not None for each in given) > 1:
+            raise ConfigurationError(
+                "NatsSettings.user", self.user, "use one of user, token and credentials_file"
+            )
+
+    @property
+    def target(self) -> str:
+        """What errors call the server: no secrets in it."""
+        return f"nats://{','.join(self.hosts)}"
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether TLS was asked for, in whatever words."""
+        return self.tls or self.tls_ca_file is not None or self.tls_cert_file is not None
+
+    @property
+    def api_prefix(self) -> str:
+        """What the subjects of JetStream's API begin with."""
+        return f"$JS.{self.domain}.API" if self.domain else "$JS.API"
+
+    @classmethod
+    def from_url(cls, url: str) -> NatsSettings:
+        """`nats://user:password@host:4222,host2?tls=true`; a user alone is a token."""
+        shown = without_secrets(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            raise ConfigurationError("gateway", shown, f"use {_FORM}") from None
+        if parts.scheme != "nats" or parts.path.strip("/"):
+            raise ConfigurationError("gateway", shown, f"use {_FORM}")
+        login, _, hosts = parts.netloc.rpartition("@")
+        values = {**_login(login), **_query(parts.query, shown)}
+        if hosts:
+            values["hosts"] = tuple(_host(host, shown) for host in hosts.split(","))
+        return cls(**values)
+
+
+def _login(login: str) -> dict[str, Any]:
+    if not login:
+        return {}
+    user, colon, password = login.partition(":")
+    if not colon:
+        return {"token": unquote(user)}
+    return {"user": unquote(user), "password": unquote(password)}
+
+
+def _host(text: str, shown: str) -> str:
+    place = text if ":" in text and not text.endswith("]") else f"{text}:{DEFAULT_PORT}"
+    if not _is_place(place):
+        raise ConfigurationError("gateway", shown, f"{text!r} is no host:port; use {_FORM}")
+    return place
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("use a whole number") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("use a number of seconds") from None
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("use true or false")
+    return text == "true"
+
+
+_KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "creds": ("credentials_file", str),
+    "token": ("token", str),
+    "tls": ("tls", _flag),
+    "tls_ca": ("tls_ca_file", str),
+    "tls_cert": ("tls_cert_file", str),
+    "tls_key": ("tls_key_file", str),
+    "domain": ("domain", str),
+    "replicas": ("replicas", _whole),
+    "connect_timeout": ("connect_timeout_s", _seconds),
+    "request_timeout": ("request_timeout_s", _seconds),
+}
+
+
+def _query(query: str, shown: str) -> dict[str, Any]:
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(set(given) - set(_KEYS))
+    if unknown:
+        raise ConfigurationError(
+            "gateway", shown, f"unknown {', '.join(unknown)}; known: {', '.join(_KEYS)}"
+        )
+    return {_KEYS[key][0]: _converted(key, text, shown) for key, text in given.items()}
+
+
+def _converted(key: str, text: str, shown: str) -> Any:
+    try:
+        return _KEYS[key][1](text)
+    except ValueError as error:
+        raise ConfigurationError("gateway", shown, f"{key}: {error}") from None

@@ -1,0 +1,174 @@
+"""Settling: acks, naks and leases, each confirmed by the server.
+
+| our word         | NATS's                                                               |
+|------------------|----------------------------------------------------------------------|
+| ack              | `+ACK`                                                               |
+| defer, abandon   | `-NAK`, with the delay                                               |
+| extend           | `+WPI` for the queue's own lease; for another one `-NAK` with a      |
+|                  | delay: until that is over the message stays in hand and can be acked |
+| dead-letter      | `+TERM`, after its copy is stored                                    |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from pump.clock import Clock
+from pump.errors import ConnectionFailed, GatewayError, InvalidReceipt
+from pump.message import Delivery
+from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
+
+from .calls import ApiError, JetStream, nanoseconds
+from .errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
+from .exchange import Answer, NoResponders, Request
+from .limits import GRACE_S
+from .names import CONSUMER, QueueNames
+from .receipts import Receipts, subject_of
+
+ACK = b"+ACK"
+NAK = b"-NAK"
+TERM = b"+TERM"
+IN_PROGRESS = b"+WPI"
+
+
+def nak(delay_s: float) -> bytes:
+    """Have it delivered again after a delay."""
+    return NAK if delay_s <= 0 else b'-NAK {"delay":%d}' % nanoseconds(delay_s)
+
+
+def lease_of(lease_s: float, *, granted_s: float) -> bytes:
+    """Have the lease end so long from now; `granted_s` is what the queue grants by itself."""
+    return IN_PROGRESS if abs(lease_s - granted_s) < 1e-6 else nak(lease_s + GRACE_S)
+
+
+def payload_of(action: Action) -> bytes:
+    """What the server is told."""
+    match action:
+        case Ack():
+            return ACK
+        case Abandon():
+            return NAK
+        case Defer(delay_s=delay_s):
+            return nak(delay_s)
+        case _:
+            assert_never(action)
+
+
+class Settling:
+    """Settles and extends what was received from one queue, as long as its leases last."""
+
+    def __init__(
+        self, api: JetStream, names: QueueNames, receipts: Receipts, *, clock: Clock
+    ) -> None:
+        self._api = api
+        self._connection = api.connection
+        self._names = names
+        self._receipts = receipts
+        self._clock = clock
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+        """Apply each once; see `ConsumerPort.settle`."""
+        # Connected first: a server that was restarted meanwhile costs some receipts.
+        await self._connection.link()
+        now_s = self._clock.now_s()
+        taken: list[Settlement] = []
+        refusals: list[Refusal] = []
+        for each in settlements:
+            if self._receipts.take(each.delivery.receipt, now_s):
+                taken.append(each)
+            else:
+                refusals.append(self.refusal(each.delivery))
+        if not taken:
+            return refusals
+        requests = [
+            Request(subject=subject_of(each.delivery.receipt), payload=payload_of(each.action))
+            for each in taken
+        ]
+        answers = await self._ask_taken([each.delivery for each in taken], requests)
+        return [*refusals, *self._concluded([each.delivery for each in taken], answers)]
+
+    async def extend(
+        self, deliveries: Sequence[Delivery], *, lease_s: float, granted_s: float
+    ) -> Sequence[Refusal]:
+        """Make each lease end `lease_s` from now; see `ConsumerPort.extend`."""
+        await self._connection.link()
+        now_s = self._clock.now_s()
+        held: list[Delivery] = []
+        refusals: list[Refusal] = []
+        for each in deliveries:
+            if self._receipts.is_held(each.receipt, now_s):
+                held.append(each)
+            else:
+                refusals.append(self.refusal(each))
+        if not held:
+            return refusals
+        payload = lease_of(lease_s, granted_s=granted_s)
+        requests = [Request(subject=subject_of(each.receipt), payload=payload) for each in held]
+        answers = await self._ask(requests)
+        _raise_if_all_failed(answers)
+        for delivery, answer in zip(held, answers, strict=True):
+            if isinstance(answer, GatewayError):
+                refusals.append(Refusal(delivery, answer))
+            elif isinstance(answer, NoResponders):
+                self._receipts.spend(delivery.receipt)
+                refusals.append(self.refusal(delivery))
+            else:
+                self._receipts.extend(delivery.receipt, now_s + lease_s, now_s=now_s)
+        return refusals
+
+    def refusal(self, delivery: Delivery) -> Refusal:
+        """Refuse a delivery whose receipt is not valid."""
+        return Refusal(delivery, InvalidReceipt(self._names.queue, delivery.receipt))
+
+    async def _ask_taken(
+        self, deliveries: Sequence[Delivery], requests: Sequence[Request]
+    ) -> list[Answer]:
+        try:
+            return await self._ask(requests)
+        except BaseException:
+            # Nobody knows whether they were applied; all of them may be repeated.
+            for delivery in deliveries:
+                self._receipts.give_back(delivery.receipt)
+            raise
+
+    async def _ask(self, requests: Sequence[Request]) -> list[Answer]:
+        """What came of each; nobody to answer counts only where there is no consumer."""
+        answers = await self._connection.request_all(requests)
+        is_unheard = any(isinstance(answer, NoResponders) for answer in answers)
+        if not is_unheard or await self._is_gone():
+            return answers
+        between = ConnectionFailed(
+            self._connection.settings.target,
+            f"the consumer of queue {self._names.queue!r} has no leader at the moment",
+        )
+        return [between if isinstance(answer, NoResponders) else answer for answer in answers]
+
+    async def _is_gone(self) -> bool:
+        try:
+            await self._api.ask(f"CONSUMER.INFO.{self._names.stream}.{CONSUMER}")
+        except ApiError as error:
+            return error.error_code in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND)
+        return False
+
+    def _concluded(
+        self, deliveries: Sequence[Delivery], answers: Sequence[Answer]
+    ) -> list[Refusal]:
+        refusals: list[Refusal] = []
+        for delivery, answer in zip(deliveries, answers, strict=True):
+            if isinstance(answer, GatewayError):
+                self._receipts.give_back(delivery.receipt)
+                refusals.append(Refusal(delivery, answer))
+                continue
+            self._receipts.spend(delivery.receipt)
+            if isinstance(answer, NoResponders):
+                # The consumer is gone, and with it every lease it gave.
+                refusals.append(self.refusal(delivery))
+        _raise_if_all_failed(answers)
+        return refusals
+
+
+def _raise_if_all_failed(answers: Sequence[Answer]) -> None:
+    errors = [answer for answer in answers if isinstance(answer, GatewayError)]
+    if errors and len(errors) == len(answers):
+        raise errors[0]

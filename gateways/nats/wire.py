@@ -1,0 +1,223 @@
+"""The wire: a `Message` as NATS carries it, and back. Pure.
+
+The body travels as it is. Everything else travels in one header, `Pump`, as ASCII JSON: NATS
+headers hold no line breaks, no blanks at their ends and no names beyond ASCII, and a message
+of ours may have all of these. What the server reads itself is given twice: the group as the
+subject's last token, the de-duplication id as `Nats-Msg-Id`.
+
+A message without that header is somebody else's: its headers are taken under their own names,
+`Content-Type`, `Correlation-Id`, `Reply-To` and `Type` as the fields they mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from math import isfinite
+from typing import Final, Literal
+
+import attrs
+import msgspec
+
+from pump.message import JSON, Message
+
+HEADER: Final = "Pump"
+"""The one header that holds what is not the body."""
+MESSAGE_ID: Final = "Nats-Msg-Id"
+EXPECTED_STREAM: Final = "Nats-Expected-Stream"
+SCHEDULE: Final = "Nats-Schedule"
+SCHEDULE_TARGET: Final = "Nats-Schedule-Target"
+
+_OF_THE_SERVER: Final = "nats-"
+_MAX_ID: Final = 200
+# Lower case, without - _ and dots: messageType, message-type and Message_Type are one name.
+_FIELDS: Final = {
+    "type": "type",
+    "messagetype": "type",
+    "contenttype": "content_type",
+    "correlationid": "correlation_id",
+    "replyto": "reply_to",
+}
+_SPELLING: Final = str.maketrans("", "", "-_.")
+
+
+class _Packed(msgspec.Struct, omit_defaults=True, frozen=True):
+    """The header's content. Members may be added; a change of meaning is a new version."""
+
+    v: Literal[1]
+    id: str
+    type: str = ""
+    content_type: str = msgspec.field(default=JSON, name="ct")
+    correlation_id: str | None = msgspec.field(default=None, name="cid")
+    reply_to: str | None = msgspec.field(default=None, name="to")
+    group: str | None = msgspec.field(default=None, name="g")
+    deduplication_id: str | None = msgspec.field(default=None, name="d")
+    created_at_s: float | None = msgspec.field(default=None, name="at")
+    headers: dict[str, str] = msgspec.field(default_factory=dict, name="h")
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Packed).decode
+_encode_ascii = json.JSONEncoder(separators=(",", ":")).encode
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def encode(message: Message, *, stream: str) -> dict[str, str]:
+    """The headers of a message on its way to a stream; `decode` makes it equal again."""
+    headers = {HEADER: _pack(message), EXPECTED_STREAM: stream}
+    if message.deduplication_id:
+        headers[MESSAGE_ID] = legal_id(message.deduplication_id)
+    return headers
+
+
+def size_of(headers: Mapping[str, str], body: bytes) -> int:
+    """What the server counts against its `max_payload`: headers and body, in bytes."""
+    lines = sum(len(name) + len(text) + len(": \r\n") for name, text in headers.items())
+    return len("NATS/1.0\r\n\r\n") + lines + len(body)
+
+
+def schedule_at(time_s: float) -> str:
+    """When a delayed message is due, in the words of `Nats-Schedule`."""
+    return f"@at {datetime.fromtimestamp(time_s, UTC).isoformat().replace('+00:00', 'Z')}"
+
+
+def legal_id(text: str) -> str:
+    """A de-duplication id as the server compares it: printable ASCII, or its hash."""
+    if len(text) <= _MAX_ID and text.isascii() and text.isprintable() and text == text.strip():
+        return text
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@attrs.frozen(kw_only=True)
+class Arrival:
+    """What the server says of a message: where it is stored, and which delivery this is."""
+
+    stream: str
+    consumer: str
+    attempt: int
+    sequence: int
+    stored_at_s: float
+
+
+def arrival_of(reply: str) -> Arrival | None:
+    """Read the subject that a delivery is acknowledged on; None when it is no such subject.
+
+    `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<…>.<time>.<pending>`; newer servers may
+    put a domain and an account in front of the stream, and more behind.
+    """
+    tokens = reply.split(".")
+    if tokens[:2] != ["$JS", "ACK"] or len(tokens) < 9:
+        return None
+    said = tokens[2:] if len(tokens) == 9 else tokens[4:]
+    try:
+        return Arrival(
+            stream=said[0],
+            consumer=said[1],
+            attempt=max(1, int(said[2])),
+            sequence=int(said[3]),
+            stored_at_s=int(said[5]) / 1e9,
+        )
+    except (ValueError, IndexError):
+        return None
+
+
+def decode(
+    headers: Mapping[str, str] | None,
+    body: bytes,
+    *,
+    stored_as: str,
+    stored_at_s: float | None = None,
+    group: str | None = None,
+) -> Message:
+    """The message, whoever sent it. Never raises: what is not ours, or no longer readable, is
+    taken as somebody else's, with its body and headers as they came, so that it can be routed.
+    """
+    headers = headers or {}
+    packed = headers.get(HEADER)
+    message = None if packed is None else _unpack(packed, body)
+    if message is not None:
+        return message
+    fields, others = _sorted_out(headers)
+    return Message(
+        body=body,
+        id=headers.get(MESSAGE_ID) or stored_as,
+        type=fields.get("type", ""),
+        content_type=fields.get("content_type") or JSON,
+        correlation_id=fields.get("correlation_id"),
+        reply_to=fields.get("reply_to"),
+        group=group,
+        created_at_s=stored_at_s,
+        headers=others,
+    )
+
+
+def _sorted_out(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    fields: dict[str, str] = {}
+    others: dict[str, str] = {}
+    for name, text in headers.items():
+        field = _FIELDS.get(name.lower().translate(_SPELLING))
+        if field is not None and field not in fields:
+            fields[field] = text
+        elif not name.lower().startswith(_OF_THE_SERVER):
+            others[name] = text
+    return fields, others
+
+
+def _pack(message: Message) -> str:
+    packed = _Packed(
+        1,
+        message.id,
+        message.type,
+        message.content_type,
+        message.correlation_id,
+        message.reply_to,
+        message.group,
+        message.deduplication_id,
+        message.created_at_s,
+        dict(message.headers),
+    )
+    try:
+        octets = _encode(packed)
+    except UnicodeEncodeError:  # a lone surrogate
+        pass
+    else:
+        # 0x7F is ASCII to Python and printable to nobody; JSON need not escape it.
+        if octets.isascii() and b"\x7f" not in octets:
+            return octets.decode("ascii")
+    # The standard library escapes all beyond ASCII, which msgspec does not.
+    return _encode_ascii(msgspec.to_builtins(packed)).replace("\x7f", "\\u007f")
+
+
+def _unpack(packed: str, body: bytes) -> Message | None:
+    try:
+        read = _read(packed)
+    except _UNREADABLE:
+        return None
+    if not read.id:  # nothing of ours is without one, and everything goes by it
+        return None
+    at_s = read.created_at_s
+    return Message(
+        body=body,
+        id=read.id,
+        type=read.type,
+        content_type=read.content_type,
+        correlation_id=read.correlation_id,
+        reply_to=read.reply_to,
+        group=read.group,
+        deduplication_id=read.deduplication_id,
+        # The standard library takes NaN and Infinity for JSON; nobody can send them on as such.
+        created_at_s=at_s if at_s is not None and isfinite(at_s) else None,
+        headers=read.headers,
+    )
+
+
+def _read(packed: str) -> _Packed:
+    try:
+        return _decode(packed)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # The standard library also reads the escapes of lone surrogates.
+        return msgspec.convert(json.loads(packed), _Packed)

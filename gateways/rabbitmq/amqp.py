@@ -1,0 +1,216 @@
+"""The SDK's edge: the only module that loads aiormq, so it is loaded when a gateway is opened.
+
+The SDK writes each publish and each ack to the socket by itself. Here all of a batch are one
+write, which is worth a factor of four; the SDK still does the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import quote
+
+import aiormq
+import pamqp.frame
+from aiormq.abc import ChannelFrame, DeliveredMessage
+from aiormq.channel import Channel
+from aiormq.connection import Connection
+from pamqp.body import ContentBody
+from pamqp.commands import Basic
+from pamqp.header import ContentHeader
+from yarl import URL
+
+from .outstanding import Outstanding
+from .settings import RabbitMQSettings
+from .wire import Parcel
+
+PERSISTENT = 2
+_ACK = struct.Struct(">BHIHHQBB")
+"""A whole method frame: type, channel, size, class, method, delivery tag, flags, end."""
+_MULTIPLE, _REQUEUE = 1, 2
+Received = DeliveredMessage
+__all__ = ["Channel", "Connection", "Received"]
+_PROPERTIES = {
+    "content_type": "content_type",
+    "content_encoding": "content_encoding",
+    "correlation_id": "correlation_id",
+    "reply_to": "reply_to",
+    "message_id": "message_id",
+    "timestamp": "timestamp",
+    "type": "message_type",
+    "app_id": "app_id",
+}
+"""The properties a message keeps when it is sent again, by AMQP's name and the SDK's. Neither the
+time to live nor the user's name is among them: both would be judged anew."""
+
+
+async def connect(settings: RabbitMQSettings) -> Connection:
+    """A connection, without any recovery of the SDK's own."""
+    return await aiormq.connect(_url(settings))
+
+
+async def open_channel(connection: Connection, *, confirms: bool) -> Channel:
+    """A channel; a message that no queue takes is an answer on it, not an error."""
+    opened = await connection.channel(publisher_confirms=confirms, on_return_raises=False)
+    return cast(Channel, opened)
+
+
+def server_version(connection: Connection) -> str:
+    """What the broker says it is, empty when it does not."""
+    return str(getattr(connection, "server_properties", {}).get("version", ""))
+
+
+async def is_locked(channel: Channel, name: str) -> bool:
+    """Whether another connection has the lock of this name; if not, this connection has it now,
+    until it closes or removes it. After a yes, the channel is closed.
+
+    A queue that is exclusive is there for one connection, and ends with it.
+    """
+    try:
+        await channel.queue_declare(name, exclusive=True)
+    except aiormq.exceptions.ChannelLockedResource:
+        return True
+    return False
+
+
+async def subscribe(
+    channel: Channel,
+    queue: str,
+    tag: str,
+    on_received: Callable[[Received], Coroutine[Any, Any, None]],
+) -> None:
+    """Begin to receive under a tag of the caller's, without waiting for an answer: there is one
+    only if it fails, and that closes the channel.
+    """
+    channel.consumers[tag] = on_received
+    frame = Basic.Consume(queue=queue, consumer_tag=tag, nowait=True)
+    await _write(channel, [pamqp.frame.marshal(frame, channel.number)])
+
+
+async def unsubscribe(channel: Channel, tags: Sequence[str]) -> None:
+    """Receive no more under these tags; return when the broker has said so for all of them."""
+    frames = [Basic.Cancel(consumer_tag=tag, nowait=True) for tag in tags]
+    try:
+        await _write(channel, [pamqp.frame.marshal(each, channel.number) for each in frames])
+        # The channel's frames are handled one after the other.
+        await channel.flow(True)
+    finally:
+        for tag in tags:
+            channel.consumers.pop(tag, None)
+
+
+async def publish(
+    channel: Channel, addressed: Sequence[tuple[str, Parcel]]
+) -> list[asyncio.Future[Any]]:
+    """Send each to the queue named with it, all in one write, and return what will hold the
+    answers.
+
+    For one caller at a time, who must not be cancelled: confirms are counted from here on. The
+    message ids must be distinct: a returned message is told by it.
+    """
+    answers: list[asyncio.Future[Any]] = []
+    frames: list[bytes] = []
+    methods: dict[str, bytes] = {}
+    for queue, parcel in addressed:
+        if (method := methods.get(queue)) is None:
+            publish = Basic.Publish(routing_key=queue, mandatory=True)
+            method = methods[queue] = pamqp.frame.marshal(publish, channel.number)
+        properties = properties_of(parcel)
+        header = ContentHeader(properties=properties, body_size=len(parcel.body))
+        frames += [method, pamqp.frame.marshal(header, channel.number)]
+        frames += _body_frames(channel, parcel.body)
+        channel.delivery_tag += 1
+        answer = channel.create_future()
+        channel.confirmations[channel.delivery_tag] = answer
+        channel.message_id_delivery_tag[str(properties.message_id)] = channel.delivery_tag
+        answers.append(answer)
+    await _write(channel, frames)
+    return answers
+
+
+def forget(channel: Channel, parcels: Iterable[Parcel]) -> None:
+    """Their answers are here."""
+    for parcel in parcels:
+        channel.message_id_delivery_tag.pop(str(parcel.properties.get("message_id")), None)
+
+
+async def tell(
+    channel: Channel, outstanding: Outstanding, *, done: Sequence[int], undone: Sequence[int] = ()
+) -> None:
+    """Ack and requeue by delivery tag, in one write; return when the broker has taken it in."""
+    number = channel.number
+    async with outstanding.telling:
+        acks = outstanding.settle(done, undone)
+        frames = [_ACK.pack(1, number, 13, 60, 120, tag, _REQUEUE, 206) for tag in undone]
+        if acks.up_to is not None:
+            frames.append(_ACK.pack(1, number, 13, 60, 80, acks.up_to, _MULTIPLE, 206))
+        frames += [_ACK.pack(1, number, 13, 60, 80, tag, 0, 206) for tag in acks.singly]
+        await _write(channel, frames)
+    # The channel's frames are handled one after the other.
+    await channel.flow(True)
+
+
+def properties_of(parcel: Parcel) -> Basic.Properties:
+    """What is published with a parcel's body."""
+    named = {_PROPERTIES[name]: value for name, value in parcel.properties.items()}
+    return Basic.Properties(delivery_mode=PERSISTENT, headers=dict(parcel.headers), **named)
+
+
+def parcel_of(received: Received) -> Parcel:
+    """What was delivered."""
+    found = received.header.properties
+    properties: dict[str, Any] = {}
+    for name, theirs in _PROPERTIES.items():
+        if (value := getattr(found, theirs)) is not None:
+            properties[name] = value
+    headers: Mapping[str, Any] = found.headers or {}
+    return Parcel(body=received.body, properties=properties, headers=headers)
+
+
+def is_empty(received: Received) -> bool:
+    """Whether a get has found nothing."""
+    return isinstance(received.delivery, Basic.GetEmpty)
+
+
+def is_confirmed(answer: object) -> bool:
+    """Whether a publish was taken. A message that no queue took comes back instead."""
+    return isinstance(answer, Basic.Ack)
+
+
+def _body_frames(channel: Channel, body: bytes) -> list[bytes]:
+    size = channel.max_content_size
+    return [
+        pamqp.frame.marshal(ContentBody(body[start : start + size]), channel.number)
+        for start in range(0, len(body), size)
+    ]
+
+
+async def _write(channel: Channel, frames: Sequence[bytes]) -> None:
+    if channel.is_closed or channel.connection.is_closed:
+        raise aiormq.exceptions.ChannelInvalidStateError(f"channel {channel.number} is closed")
+    if frames:
+        written = ChannelFrame(payload=b"".join(frames), should_close=False)
+        # As the channel's own task it ends with the channel; a queue that nobody reads any more
+        # would be waited for for ever.
+        await channel.create_task(channel.write_queue.put(written))
+
+
+def _url(settings: RabbitMQSettings) -> URL:
+    query = {
+        "heartbeat": str(settings.heartbeat_s),
+        "name": settings.name,
+        "cafile": settings.ca_file,
+        "certfile": settings.cert_file,
+        "keyfile": settings.key_file,
+    }
+    base = URL.build(
+        scheme="amqps" if settings.is_tls else "amqp",
+        user=settings.user,
+        password=settings.password,
+        host=settings.host,
+        port=settings.port,
+        query={key: value for key, value in query.items() if value is not None},
+    )
+    return base.with_path("/" + quote(settings.vhost, safe=""), encoded=True, keep_query=True)

@@ -1,0 +1,167 @@
+"""The RabbitMQ gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from weakref import WeakSet
+
+from pump.capabilities import Capabilities
+from pump.clock import SYSTEM_CLOCK, Clock
+from pump.errors import UnsupportedOperation
+from pump.outcome import ACK, Settlement
+from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
+from pump.subscription import QueueSpec, Subscription
+
+from .admin import RabbitMQAdmin
+from .connection import Link
+from .consumer import RabbitMQConsumer
+from .leases import Terms
+from .limits import capabilities_with, max_lease_s
+from .names import checked_name
+from .producer import RabbitMQProducer
+from .queue_arguments import arguments_of, has_sessions
+from .session_index import SessionIndex
+from .sessions import Sessions
+from .sessions_only import SessionsOnly
+from .settings import RabbitMQSettings
+from .settling import Settling
+from .sorter import Sorter
+from .topology import Topology
+
+
+class RabbitMQGateway:
+    """The queues of one virtual host.
+
+    Over two connections, one to publish and one for the rest, and a third to sort where sessions
+    are accepted; each is made when it is needed, and again when it is lost.
+    """
+
+    def __init__(
+        self, settings: RabbitMQSettings | None = None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._settings = settings or RabbitMQSettings()
+        self._clock = clock
+        self._capabilities = capabilities_with(self._settings)
+        self._link = Link(self._settings, clock)
+        self._publishing = Link(self._settings, clock)
+        self._topology = Topology(
+            self._link,
+            self._publishing,
+            clock,
+            patience_s=self._settings.confirm_timeout_s,
+        )
+        self._sorting = Link(self._settings, clock)
+        self._settlings: dict[str, Settling] = {}
+        self._sessions: dict[str, Sessions] = {}
+        self._consumers: WeakSet[RabbitMQConsumer] = WeakSet()
+
+    def __repr__(self) -> str:
+        return f"RabbitMQGateway({self._settings!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    async def open(self) -> None:
+        """Checks the SDK and the broker's version as well."""
+        await self._link.open()
+        self._publishing.allow()
+        self._sorting.allow()
+
+    async def aclose(self) -> None:
+        """What is in hand goes back to its queue at once."""
+        try:
+            await asyncio.gather(*(each.aclose() for each in self._sessions.values()))
+            await asyncio.gather(*(each.aclose() for each in list(self._consumers)))
+            await asyncio.gather(*(each.aclose() for each in self._settlings.values()))
+            await self._topology.aclose()
+        finally:
+            self._sessions.clear()
+            await self._sorting.aclose()
+            await self._publishing.aclose()
+            await self._link.aclose()
+
+    def consumer(self, subscription: Subscription) -> ConsumerPort:
+        """`UnsupportedOperation` for queues that RabbitMQ cannot offer, such as strict order."""
+        for spec in subscription.queue_specs():
+            arguments_of(spec, server="")
+        queue = checked_name(subscription.queue)
+        self._topology.registry.note(queue)
+        if has_sessions(spec):
+            return SessionsOnly(queue)
+        return self._consumer(queue, self._terms(subscription))
+
+    async def accept_session(
+        self, subscription: Subscription, session: str | None, *, wait_s: float
+    ) -> SessionPort | None:
+        """For queues that are made with `options={"sessions": True}`."""
+        *_, spec = subscription.queue_specs()
+        if not has_sessions(spec):
+            raise UnsupportedOperation(
+                "amqp",
+                f"sessions on queue {spec.name!r}",
+                "its messages go to whoever receives; make the queue with "
+                "options={'sessions': True}",
+            )
+        if checked_name(spec.name) not in self._sessions:
+            self._sessions[spec.name] = self._make_sessions(spec)
+        sessions = self._sessions[spec.name]
+        return await sessions.accept(session, self._terms(subscription), wait_s=wait_s)
+
+    def producer(self, queue: str) -> ProducerPort:
+        self._topology.registry.note(checked_name(queue))
+        return RabbitMQProducer(self._topology, queue, max_body_bytes=self._settings.max_body_bytes)
+
+    def admin(self) -> AdminPort:
+        return RabbitMQAdmin(
+            self._link,
+            self._topology,
+            held_of=lambda queue: len(self._settling(queue).leases),
+            drop_held_of=self._drop_held_of,
+        )
+
+    def _terms(self, subscription: Subscription) -> Terms:
+        return Terms(
+            lease_s=subscription.lease.total_seconds(),
+            max_lease_s=max_lease_s(self._settings),
+            max_receive_count=subscription.max_receive_count,
+            dead_letter_queue=subscription.dead_letter_queue,
+        )
+
+    def _consumer(self, queue: str, terms: Terms) -> RabbitMQConsumer:
+        consumer = RabbitMQConsumer(
+            self._link, queue, terms, self._settling(queue), clock=self._clock
+        )
+        self._consumers.add(consumer)
+        return consumer
+
+    def _make_sessions(self, spec: QueueSpec) -> Sessions:
+        index = SessionIndex(self._link, self._topology, spec)
+        longest_s = max_lease_s(self._settings)
+        return Sessions(
+            self._link,
+            self._topology,
+            index,
+            Sorter(self._sorting, index, self._clock),
+            self._consumer(index.ready, Terms(lease_s=longest_s, max_lease_s=longest_s)),
+            clock=self._clock,
+        )
+
+    def _settling(self, queue: str) -> Settling:
+        # What one consumer of a queue received, another one may settle.
+        if queue not in self._settlings:
+            self._settlings[queue] = Settling(
+                queue, self._topology, address=self._link.address, clock=self._clock
+            )
+        return self._settlings[queue]
+
+    async def _drop_held_of(self, queue: str) -> int:
+        settling = self._settling(queue)
+        held = [lease.delivery for lease in settling.leases]
+        refused = await settling.settle([Settlement(each, ACK) for each in held])
+        return len(held) - len(refused)
+
+
+def from_url(url: str, clock: Clock | None = None) -> Gateway:
+    """`amqp://user:password@host:5672/vhost`, `amqps://` for TLS; see `RabbitMQSettings`."""
+    return RabbitMQGateway(RabbitMQSettings.from_url(url), SYSTEM_CLOCK if clock is None else clock)

@@ -1,0 +1,156 @@
+"""Publishing with confirms: a message is sent when the broker has it on disk, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pump.clock import Clock
+from pump.errors import PumpError, QueueNotFound, Throttled
+
+from .connection import Link, close_channel
+from .errors import Where, fault_of, translated
+from .limits import PUBLISH_BATCH
+from .wire import Parcel
+
+if TYPE_CHECKING:
+    from .amqp import Channel
+
+Fate = PumpError | None
+"""What became of a publish: None when the broker has confirmed it."""
+Addressed = tuple[str, Parcel]
+"""A parcel, after the queue that it is for."""
+
+
+class Publisher:
+    """Publishes through a channel of its own, in the order of the calls.
+
+    A channel of its own: an error of the broker closes the channel, and every publish on it is
+    then in doubt.
+    """
+
+    def __init__(self, link: Link, *, clock: Clock, patience_s: float) -> None:
+        self._link = link
+        self._clock = clock
+        self._patience_s = patience_s
+        self._channel: Channel | None = None
+        self._opening = asyncio.Lock()
+        self._writing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[list[Fate]]] = set()
+        self._under_way: dict[str, asyncio.Future[None]] = {}
+        """By message id: the SDK tells a returned message by it, so each is sent once at a time."""
+
+    async def publish(self, queue: str, parcels: Sequence[Parcel]) -> list[Fate]:
+        """As `publish_each`, to one queue."""
+        return await self.publish_each([(queue, parcel) for parcel in parcels])
+
+    async def publish_each(self, addressed: Sequence[Addressed]) -> list[Fate]:
+        """What became of each. `QueueNotFound` when there is no such queue.
+
+        Goes on in the background when cancelled: what is half written cannot be taken back.
+        """
+        work = asyncio.create_task(self._publish(addressed), name="rabbitmq publish")
+        self._tasks.add(work)
+        work.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(work)
+
+    async def aclose(self) -> None:
+        """Wait for what is under way, then close the channel, if it was ever needed."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await close_channel(channel)
+
+    async def _publish(self, addressed: Sequence[Addressed]) -> list[Fate]:
+        fates: list[Fate] = []
+        for chunk in _chunks(addressed):
+            while ahead := [self._under_way[i] for i in map(_id, chunk) if i in self._under_way]:
+                await asyncio.wait(ahead)
+            try:
+                fates += await self._publish_chunk(chunk)
+            except PumpError as error:
+                # What comes after would fail alike, or overtake; what came before is confirmed.
+                return fates + [error] * (len(addressed) - len(fates))
+        return fates
+
+    async def _publish_chunk(self, chunk: Sequence[Addressed]) -> list[Fate]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ids = set(map(_id, chunk))
+        self._under_way.update(dict.fromkeys(ids, done))
+        try:
+            with translated(self._where(chunk[0][0])):
+                answers = await self._answers(chunk)
+            pairs = zip(chunk, answers, strict=True)
+            return [self._fate(queue, answer) for (queue, _), answer in pairs]
+        finally:
+            for each in ids:
+                del self._under_way[each]
+            done.set_result(None)
+
+    async def _answers(self, chunk: Sequence[Addressed]) -> list[object]:
+        from . import amqp
+
+        channel = await self._opened()
+        try:
+            async with self._writing:
+                answers = await amqp.publish(channel, chunk)
+            try:
+                # A broker that is short of memory or disk does not answer until it has some.
+                async with self._clock.timeout(self._patience_s):
+                    await asyncio.wait(answers)
+            except TimeoutError:
+                pass
+            pairs = zip(chunk, answers, strict=True)
+            return [self._answer(queue, answer) for (queue, _), answer in pairs]
+        finally:
+            amqp.forget(channel, (parcel for _, parcel in chunk))
+
+    def _answer(self, queue: str, answer: asyncio.Future[Any]) -> object:
+        if not answer.done():
+            return Throttled(self._where(queue).target)
+        if answer.cancelled():
+            return asyncio.CancelledError()
+        return answer.exception() or answer.result()
+
+    def _fate(self, queue: str, answer: object) -> Fate:
+        from . import amqp
+
+        if amqp.is_confirmed(answer):
+            return None
+        if not isinstance(answer, BaseException):
+            return QueueNotFound(queue)
+        if isinstance(answer, asyncio.CancelledError):
+            # The SDK's own way to say it.
+            answer = ConnectionError("the connection was closed")
+        fault = fault_of(answer, self._where(queue))
+        if fault is None:
+            raise answer
+        return fault
+
+    async def _opened(self) -> Channel:
+        async with self._opening:
+            if self._channel is None or self._channel.is_closed:
+                self._channel = await self._link.channel(confirms=True)
+            return self._channel
+
+    def _where(self, queue: str) -> Where:
+        return Where(self._link.address, "publishing", queue)
+
+
+def _id(addressed: Addressed) -> str:
+    return str(addressed[1].properties.get("message_id"))
+
+
+def _chunks(addressed: Sequence[Addressed]) -> list[list[Addressed]]:
+    """Parts that wait for their confirms together: not too many, and no id twice."""
+    chunks: list[list[Addressed]] = []
+    ids: set[str] = set()
+    for each in addressed:
+        if not chunks or len(chunks[-1]) >= PUBLISH_BATCH or _id(each) in ids:
+            chunks.append([])
+            ids.clear()
+        chunks[-1].append(each)
+        ids.add(_id(each))
+    return chunks

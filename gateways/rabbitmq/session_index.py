@@ -1,0 +1,122 @@
+"""What a queue with sessions has beside it, and which of its sessions may have messages.
+
+| queue                     | what is in it                                                      |
+|---------------------------|--------------------------------------------------------------------|
+| `orders`                  | what was sent, until it is sorted                                  |
+| `orders.session:<group>`  | the messages of one group, in their order                          |
+| `orders.sessions`         | the names of those: AMQP cannot list them                          |
+| `orders.ready`            | a note for each session that may have messages and is not held     |
+| `orders.lock:<group>`     | nothing: it exists while a connection holds the session            |
+| `orders.sorter`           | nothing: it exists while a connection sorts                        |
+
+A note is a hint: one too many is thrown away by whoever finds the session empty or held, one too
+few is written again by whoever lets go of a session, or by the sorter when it looks around.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from pump.errors import QueueMismatch, QueueNotFound
+from pump.ids import new_id
+from pump.subscription import QueueSpec
+
+from .connection import Link
+from .errors import Where
+from .names import beside, session_queue, sessions_name
+from .publisher import Addressed
+from .queue_arguments import arguments_of, session_arguments
+from .registry import Entry
+from .topology import Topology, first_error
+from .wire import Parcel
+
+AUXILIARY = "auxiliary"
+"""What `orders.sessions` and `orders.ready` are in the registry of all queues."""
+
+
+class SessionIndex:
+    """The queues beside one queue with sessions."""
+
+    def __init__(self, link: Link, topology: Topology, spec: QueueSpec) -> None:
+        self.queue = spec.name
+        self.ready = beside(spec.name, "ready")
+        self.sorter_lock = beside(spec.name, "sorter")
+        self.registry = topology.sessions_of(spec.name)
+        self._link = link
+        self._topology = topology
+        self._spec = spec
+
+    async def prepare(self) -> None:
+        """Make what is shared by all sessions, if it is missing; `QueueNotFound` when the queue
+        itself is.
+        """
+        await self._topology.count(self.queue)
+        await self._declare(self.ready, QueueSpec(name=self.ready))
+        await self.registry.entries()
+        for name in (self.ready, sessions_name(self.queue)):
+            await self._topology.registry.add(Entry(name, of=self.queue, role=AUXILIARY))
+
+    async def unsorted_count(self) -> int:
+        """How many messages wait to be sorted."""
+        return await self._topology.count(self.queue)
+
+    async def count(self, group: str) -> int | None:
+        """How many messages wait in a session, None when it has no queue."""
+        try:
+            return await self._topology.count(session_queue(self.queue, group))
+        except QueueNotFound:
+            return None
+
+    async def make(self, group: str) -> Entry:
+        """A queue for this group. Its name is written down first: one that is nowhere written
+        would never be removed.
+        """
+        entry = Entry(session_queue(self.queue, group), of=group)
+        await self.registry.write(entry)
+        arguments = session_arguments(self._spec, server=self._link.server)
+        try:
+            async with self._link.brief_channel(self._where(entry.queue)) as channel:
+                await channel.queue_declare(entry.queue, durable=True, arguments=arguments)
+        except QueueMismatch:
+            # Made for a subscription with another limit: its messages must get somewhere.
+            await self._topology.count(entry.queue)
+        return entry
+
+    async def remove(self, entry: Entry) -> None:
+        """Remove the queue of a group, and whatever is in it."""
+        async with self._link.brief_channel(self._where(entry.queue)) as channel:
+            await channel.queue_delete(entry.queue)
+
+    async def send(self, addressed: list[Addressed]) -> None:
+        """Put messages into sessions, in this order; raises unless all were taken."""
+        publisher = self._topology.publisher(sessions_name(self.queue))
+        if (error := first_error(await publisher.publish_each(addressed))) is not None:
+            raise error
+
+    async def announce(self, groups: Iterable[str], *, delay_s: float = 0.0) -> None:
+        """Leave a note that these may have messages, now or after a delay."""
+        notes = [
+            Parcel(body=json.dumps(group).encode(), properties={"message_id": new_id()})
+            for group in groups
+        ]
+        fates = await self._topology.publish(self.ready, notes, delay_s=delay_s)
+        if (error := first_error(fates)) is not None:
+            raise error
+
+    async def _declare(self, name: str, spec: QueueSpec) -> None:
+        arguments = arguments_of(spec, server=self._link.server)
+        async with self._link.brief_channel(self._where(name)) as channel:
+            await channel.queue_declare(name, durable=True, arguments=arguments)
+
+    def _where(self, queue: str) -> Where:
+        return Where(self._link.address, "declaring", queue)
+
+
+def group_noted(body: bytes) -> str | None:
+    """The group that a note names, None for what is no note."""
+    try:
+        group = json.loads(body)
+    except ValueError:
+        return None
+    return group if isinstance(group, str) else None

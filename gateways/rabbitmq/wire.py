@@ -1,0 +1,275 @@
+"""Messages as AMQP carries them, and back. Pure.
+
+Ours travels so that any AMQP client can read it: the fields that AMQP has are its properties, and
+headers are headers, as text. What AMQP would not carry exactly is in one header more, `pump`, as
+JSON: a time finer than seconds, the group, empty or over-long fields, and headers whose names mean
+something to RabbitMQ (`CC`, `BCC`, `x-…`).
+
+| header           | what it is                                                              |
+|------------------|-------------------------------------------------------------------------|
+| `pump`           | what has no place elsewhere, exactly                                    |
+| `pump-stored-id` | names what was sent: a retry keeps it, a copy sent again has another    |
+| `pump-attempts`  | deliveries before a delayed retry, and of which queue: the broker forgets |
+| `pump-order`     | grows with each message that is sorted into a session                   |
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+import msgspec
+
+from pump import headers as names
+from pump.ids import new_id
+from pump.message import JSON, Message
+from pump.outcome import RejectionReason
+
+EXACT = "pump"
+STORED_ID = "pump-stored-id"
+ATTEMPTS = "pump-attempts"
+ORDER = "pump-order"
+DELIVERY_COUNT = "x-delivery-count"
+MAX_SHORT_BYTES = 255
+MAX_FIELD_NAME_BYTES = 128
+"""Of a header's name. A longer one the SDK would cut off, without an error."""
+_OURS = frozenset({EXACT, STORED_ID, ATTEMPTS, ORDER})
+_ROUTED_BY = frozenset({"cc", "bcc"})
+_SHORT = {
+    "id": "message_id",
+    "type": "type",
+    "content_type": "content_type",
+    "correlation_id": "correlation_id",
+    "reply_to": "reply_to",
+}
+"""Our fields that AMQP has a property for: text of up to 255 bytes."""
+_DEFAULTS: Mapping[str, str | None] = {"type": "", "content_type": JSON}
+
+
+@attrs.frozen(kw_only=True)
+class Parcel:
+    """A message as AMQP carries it: properties by their AMQP names, headers, body."""
+
+    body: bytes = attrs.field(repr=False)
+    properties: Mapping[str, Any] = attrs.field(factory=dict)
+    headers: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+
+    @property
+    def delivery_count(self) -> int | None:
+        """How often the broker has taken it back, where it counts."""
+        count = self.headers.get(DELIVERY_COUNT)
+        return count if isinstance(count, int) else None
+
+    @property
+    def stored_id(self) -> str | None:
+        """What names it among copies, None where a foreign producer sent it."""
+        stored = self.headers.get(STORED_ID)
+        return stored if isinstance(stored, str) else None
+
+    @property
+    def order(self) -> int:
+        """Its place among the messages of a session."""
+        order = self.headers.get(ORDER)
+        return order if isinstance(order, int) else 0
+
+
+def encode(message: Message) -> Parcel:
+    """What is sent for a message."""
+    properties: dict[str, Any] = {}
+    exact: dict[str, Any] = {}
+    for field, name in _SHORT.items():
+        value = getattr(message, field)
+        if value and _is_short(value):
+            properties[name] = value
+        elif value != _DEFAULTS.get(field):
+            exact[field] = value
+    if message.created_at_s is not None:
+        exact["created_at_s"] = message.created_at_s
+        if (stamp := _stamp(message.created_at_s)) is not None:
+            properties["timestamp"] = stamp
+    for field in ("group", "deduplication_id"):
+        if (value := getattr(message, field)) is not None:
+            exact[field] = value
+    plain = {key: text for key, text in message.headers.items() if _is_plain(key, text)}
+    if len(plain) < len(message.headers):
+        exact["headers"] = {k: v for k, v in message.headers.items() if k not in plain}
+    stored_id = new_id()
+    # Never without: the SDK tells a message that comes back by it.
+    properties.setdefault("message_id", stored_id)
+    headers: dict[str, Any] = {**plain, STORED_ID: stored_id}
+    if exact:
+        headers[EXACT] = _dump(exact)
+    return Parcel(body=message.body, properties=properties, headers=headers)
+
+
+def again(parcel: Parcel, *, queue: str, attempts: int) -> Parcel:
+    """The same stored message, to be sent once more with the deliveries it had on this queue."""
+    kept = {key: value for key, value in parcel.headers.items() if not _is_brokers(key)}
+    carried = {ATTEMPTS: {"queue": queue, "count": attempts}}
+    return _identified(attrs.evolve(parcel, headers={**kept, **carried}))
+
+
+def sorted_in(parcel: Parcel, *, order: int) -> Parcel:
+    """The same stored message as it goes on in a session, after those of a lower order."""
+    kept = {key: value for key, value in parcel.headers.items() if not _is_brokers(key)}
+    return _identified(attrs.evolve(parcel, headers={**kept, ORDER: order}))
+
+
+def dead(parcel: Parcel, *, queue: str, attempts: int, at_s: float) -> Parcel:
+    """What goes to the dead-letter queue when a message has been delivered too often."""
+    kept = {
+        key: value
+        for key, value in parcel.headers.items()
+        if key != ATTEMPTS and not _is_brokers(key)
+    }
+    said = {
+        names.ORIGINAL_TOPIC: queue,
+        names.REJECTION_REASON: RejectionReason.DELIVERY_ERROR.value,
+        names.REJECTION_DETAIL: f"delivered {attempts} times (max_receive_count)",
+        names.REJECTION_TIMESTAMP: datetime.fromtimestamp(at_s, UTC).isoformat(),
+        names.ORIGINAL_TYPE: str(parcel.properties.get("type") or ""),
+        names.ATTEMPTS: str(attempts),
+    }
+    return _identified(attrs.evolve(parcel, headers={**kept, **said}))
+
+
+def decode(parcel: Parcel) -> Message:
+    """The message that a parcel is, whoever sent it. Never raises: what is odd is left out."""
+    exact = _exact(parcel.headers.get(EXACT))
+    found: dict[str, Any] = {}
+    for field, name in _SHORT.items():
+        value = exact.get(field, parcel.properties.get(name))
+        found[field] = value if isinstance(value, str) else _DEFAULTS.get(field)
+    created = exact.get("created_at_s")
+    if not isinstance(created, int | float):
+        stamp = parcel.properties.get("timestamp")
+        created = stamp.timestamp() if isinstance(stamp, datetime) else None
+    return Message(
+        body=parcel.body,
+        # Without one there is nothing that tells it from others.
+        id=found.pop("id") or new_id(),
+        group=_text_or_none(exact.get("group")),
+        deduplication_id=_text_or_none(exact.get("deduplication_id")),
+        created_at_s=created,
+        headers=_headers(parcel.headers, exact.get("headers")),
+        **found,
+    )
+
+
+def attempt_of(parcel: Parcel, *, queue: str, is_redelivered: bool) -> int:
+    """Which delivery this is, from 1: what the broker counted, after what it was not told of.
+
+    A classic queue counts nothing and only says that it is not the first.
+    """
+    count, carried = parcel.delivery_count, 0
+    match parcel.headers.get(ATTEMPTS):
+        case {"queue": of, "count": int(before)} if of == queue and before > 0:
+            carried = before
+    return carried + (int(is_redelivered) if count is None else count) + 1
+
+
+def _identified(parcel: Parcel) -> Parcel:
+    """A foreign producer's message may have no id; what we send again does."""
+    if parcel.properties.get("message_id"):
+        return parcel
+    return attrs.evolve(parcel, properties={**parcel.properties, "message_id": new_id()})
+
+
+def _headers(table: Mapping[str, Any], odd: object) -> dict[str, str]:
+    found = _death(table)
+    for key, value in table.items():
+        if key not in _OURS and not _is_brokers(key):
+            found[key] = value if isinstance(value, str) else _text(value)
+    if isinstance(odd, Mapping):
+        found.update((key, value) for key, value in odd.items() if isinstance(value, str))
+    return found
+
+
+def _death(table: Mapping[str, Any]) -> dict[str, str]:
+    """In our words, why the broker itself has dead-lettered a message; a delay is no such thing."""
+    reason = table.get("x-first-death-reason")
+    if reason in (None, "expired"):
+        return {}
+    return {
+        names.ORIGINAL_TOPIC: str(table.get("x-first-death-queue", "")),
+        names.REJECTION_REASON: RejectionReason.DELIVERY_ERROR.value,
+        names.REJECTION_DETAIL: f"RabbitMQ: {reason}",
+    }
+
+
+def _is_brokers(key: str) -> bool:
+    """Whether RabbitMQ has put the header on, to say where a message has been."""
+    return key == DELIVERY_COUNT or key.startswith(("x-death", "x-first-death", "x-last-death"))
+
+
+def _is_plain(key: str, text: str) -> bool:
+    lowered = key.lower()
+    if not key or lowered in _ROUTED_BY or lowered.startswith(("x-", "pump")):
+        return False
+    try:
+        text.encode()
+        return len(key.encode()) <= MAX_FIELD_NAME_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_short(text: str) -> bool:
+    try:
+        return len(text.encode()) <= MAX_SHORT_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def _stamp(time_s: float) -> datetime | None:
+    """AMQP's time is of whole seconds since 1970."""
+    if not 0 <= time_s < 1 << 62:
+        return None
+    try:
+        return datetime.fromtimestamp(int(time_s), UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _dump(exact: Mapping[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(exact).decode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair: only escapes can carry it.
+        return json.dumps(exact)
+
+
+def _exact(text: object) -> Mapping[str, Any]:
+    if not isinstance(text, str):
+        return {}
+    try:
+        found = msgspec.json.decode(text)
+    except RecursionError:
+        return {}
+    except msgspec.DecodeError:
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _text(value: object) -> str:
+    """A foreign header's value as text: JSON where it is not text already."""
+    if isinstance(value, bytes | bytearray):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if value is None:
+        return ""
+    return msgspec.json.encode(value, enc_hook=str).decode()

@@ -1,0 +1,389 @@
+"""One session, from its lock to its release.
+
+The service locks it for the queue's `LockDuration`; a lease has an end of its own, as outside of
+sessions: the lock is renewed meanwhile, or let go before its time. Messages have no locks of
+their own here.
+
+| the session is | when                                       | and then                           |
+|----------------|--------------------------------------------|------------------------------------|
+| held           | accepted, its end is ahead                 | it gives its messages, in order    |
+| resting        | a message of it was deferred               | it gives nothing until that is due |
+| lost           | its end has passed, or its link has gone   | every call is refused              |
+| closed         | its caller has closed it                   | what was in hand has gone back     |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Container, Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+
+from pump.clock import Timer
+from pump.errors import (
+    ConnectionFailed,
+    GatewayError,
+    InvalidReceipt,
+    LeaseLost,
+    PumpError,
+    SessionLockLost,
+    Throttled,
+)
+from pump.message import Delivery
+from pump.observability import vocabulary
+from pump.observability.log import get_logger
+from pump.outcome import Ack, Defer, Refusal, Settlement
+
+from .clerk import Clerk, Verdict
+from .connection import Connections
+from .errors import Where
+from .inbound import delivery_of
+from .leases import Hold, Terms
+from .session_record import record, rests_until
+from .settling import ABANDONED, COMPLETE, dead_letter
+from .tap import slice_s
+from .wire import Arrival
+
+if TYPE_CHECKING:
+    from .handle import Handle
+    from .sdk import Receiver
+
+_log = get_logger("gateways.servicebus")
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """Which session of which queue, and under what terms."""
+
+    queue: str
+    session_id: str
+    group: str
+    terms: Terms
+
+
+class ServiceBusSession:
+    """The port of one session."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        place: Place,
+        handle: Handle[Receiver],
+        *,
+        locked_at_s: float,
+        lock_s: float,
+    ) -> None:
+        self._connections = connections
+        self._clock = connections.clock
+        self._place = place
+        self._handle = handle
+        self._clerk = Clerk(connections, place.queue, session=place.group, handle=handle)
+        self._hold = Hold(
+            ends_at_s=locked_at_s + place.terms.lease_s,
+            lock_s=lock_s,
+            lock_ends_at_s=locked_at_s + lock_s,
+        )
+        self._arrived: list[Arrival] = []
+        """Here, and not returned yet."""
+        self._in_hand: dict[Delivery, Arrival] = {}
+        self._performing: set[asyncio.Task[Sequence[Refusal]]] = set()
+        self._rests_until_s = 0.0
+        self._is_noted = False
+        self._is_foreign_state = False
+        self._is_lost = False
+        self._is_closed = False
+        self._timer: Timer | None = None
+
+    @property
+    def id(self) -> str:
+        return self._place.group
+
+    @property
+    def lock_expires_at_s(self) -> float | None:
+        return self._hold.expires_at_s
+
+    @property
+    def rests_until_s(self) -> float:
+        """When it may go on, on the gateway's clock."""
+        return self._rests_until_s
+
+    async def start(self) -> None:
+        """Read what is noted about it, and watch its end."""
+        from . import sdk
+
+        until = rests_until(await self._handle.call(self._where("reading"), sdk.get_state))
+        self._is_foreign_state = until is None
+        self._is_noted = bool(until)
+        if until:
+            self._rests_until_s = self._clock.now_s() + until - self._clock.time_s()
+        self._watch()
+
+    async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
+        """What was delivered too often is moved away on the way, and not returned."""
+        ends_at_s = self._clock.now_s() + wait_s
+        look_s, has_looked = self._connections.settings.look_s, False
+        while True:
+            self._require()
+            if not await self._has_rested(ends_at_s):
+                return ()
+            if not self._arrived:
+                left_s = ends_at_s - self._clock.now_s()
+                await self._pull(max_count, slice_s(look_s, left_s, has_looked=has_looked))
+                has_looked = True
+            self._require()
+            if ready := await self._taken(max_count):
+                return ready
+            if not self._arrived and self._clock.now_s() >= ends_at_s:
+                return ()
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+        """A message that goes back takes everything with it that has not been returned yet."""
+        self._require()
+        refusals: list[Refusal] = []
+        told: dict[Verdict, list[Delivery]] = {}
+        # Taken out meanwhile: nobody else may settle it, or hand it back.
+        taken: dict[Delivery, Arrival] = {}
+        for each in settlements:
+            delivery = each.delivery
+            if (arrival := self._in_hand.pop(delivery, None)) is None:
+                error = InvalidReceipt(self._place.queue, delivery.receipt)
+                refusals.append(Refusal(delivery, error))
+                continue
+            taken[delivery] = arrival
+            told.setdefault(self._verdict(each), []).append(delivery)
+        performing = self._connections.chores.start(
+            self._perform(told, taken, _rest_s(settlements, taken)), "settle"
+        )
+        self._performing.add(performing)
+        performing.add_done_callback(self._performing.discard)
+        refusals += await asyncio.shield(performing)
+        return refusals
+
+    async def renew(self) -> None:
+        """The lock, and with it every message under it."""
+        self._require()
+        old_end_s = self._hold.ends_at_s
+        # Before anybody is asked: an end that passes meanwhile would let go of the lock.
+        self._hold.ends_at_s = self._clock.now_s() + self._place.terms.lease_s
+        try:
+            await self._renewed()
+        except BaseException:
+            self._hold.ends_at_s = old_end_s
+            raise
+        finally:
+            self._watch()
+
+    async def aclose(self) -> None:
+        """What is being settled is waited for, and what is in hand goes back first; without the
+        lock, by itself.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._unwatch()
+        work = self._connections.chores.start(self._let_go(), "release")
+        await asyncio.shield(work)
+
+    async def _pull(self, count: int, wait_s: float) -> None:
+        """One slice; what comes stays here, whether or not anybody still waits for it."""
+        from . import sdk
+
+        async def pull(receiver: Receiver) -> None:
+            self._arrived += await sdk.receive(receiver, count, wait_s, self._clock)
+
+        await self._ask("receiving", pull)
+
+    async def _taken(self, max_count: int) -> Sequence[Delivery]:
+        """Return what has arrived, in order, and move away what came too often."""
+        limit = self._place.terms.max_receive_count
+        ready: list[Delivery] = []
+        while self._arrived and len(ready) < max_count:
+            arrival = self._arrived[0]
+            delivery = delivery_of(
+                arrival,
+                queue=self._place.queue,
+                lease_ends_at_s=self._hold.expires_at_s,
+                is_ordered=True,
+            )
+            if limit is not None and delivery.attempt > limit:
+                if ready:
+                    break
+                self._arrived.pop(0)
+                await self._clerk.settle(dead_letter(delivery.attempt), [arrival.token])
+                continue
+            self._arrived.pop(0)
+            self._in_hand[delivery] = arrival
+            ready.append(delivery)
+        return ready
+
+    async def _has_rested(self, ends_at_s: float) -> bool:
+        """Whether what was deferred is due, waited for as long as there is time."""
+        rests_s = self._rests_until_s - self._clock.now_s()
+        if rests_s <= 0:
+            return True
+        left_s = max(ends_at_s - self._clock.now_s(), 0.0)
+        await self._clock.sleep(min(rests_s, left_s))
+        self._require()
+        return rests_s <= left_s
+
+    def _verdict(self, settlement: Settlement) -> Verdict:
+        limit = self._place.terms.max_receive_count
+        attempt = settlement.delivery.attempt
+        match settlement.action:
+            case Ack():
+                return COMPLETE
+            case Defer() if limit is not None and attempt >= limit:
+                return dead_letter(attempt)
+        return ABANDONED
+
+    async def _perform(
+        self, told: dict[Verdict, list[Delivery]], taken: dict[Delivery, Arrival], rest_s: float
+    ) -> Sequence[Refusal]:
+        refusals: list[Refusal] = []
+        try:
+            if ABANDONED in told:
+                if rest_s > 0:
+                    await self._rest(rest_s)
+                await self._drain()
+            for verdict, deliveries in told.items():
+                tokens = [taken[each].token for each in deliveries]
+                fates = await self._clerk.settle(verdict, tokens)
+                for delivery, token in zip(deliveries, tokens, strict=True):
+                    error = fates[token]
+                    if error is not None:
+                        refusals.append(Refusal(delivery, self._refused(error)))
+                    if error is None or refusals[-1].is_final:
+                        del taken[delivery]
+        finally:
+            self._in_hand.update(taken)
+        return refusals
+
+    async def _drain(self) -> None:
+        """Nothing that is on its way may come before what goes back now."""
+        from . import sdk
+
+        await self._ask("settling", sdk.revoke)
+        if self._arrived:
+            tokens = [arrival.token for arrival in self._arrived]
+            self._arrived.clear()
+            await self._clerk.settle(ABANDONED, tokens)
+
+    async def _rest(self, rest_s: float) -> None:
+        from . import sdk
+
+        now_s = self._clock.now_s()
+        self._rests_until_s = max(self._rests_until_s, now_s + rest_s)
+        if self._is_foreign_state:
+            # Whoever accepts it next does not know; this session does.
+            return
+        state = record(self._clock.time_s() + self._rests_until_s - now_s)
+        await self._ask("noting", lambda receiver: sdk.set_state(receiver, state))
+        self._is_noted = True
+
+    async def _let_go(self) -> None:
+        from . import sdk
+
+        try:
+            if self._performing:
+                await asyncio.wait(self._performing)
+            # Past the lease's end too, as long as the lock lasts.
+            if not self._is_lost and self._hold.lock_ends_at_s > self._clock.now_s():
+                await self._drain()
+                tokens = [arrival.token for arrival in self._in_hand.values()]
+                await self._clerk.settle(ABANDONED, tokens)
+                if self._is_noted and self._rests_until_s <= self._clock.now_s():
+                    await self._ask("noting", lambda receiver: sdk.set_state(receiver, None))
+        except GatewayError as error:
+            # What is in hand goes back with the lock.
+            _log.debug(vocabulary.SETTLE_FAILED, error=repr(error), queue=self._place.queue)
+        finally:
+            self._is_lost = True
+            self._in_hand.clear()
+            await self._handle.aclose()
+
+    async def _renewed(self) -> None:
+        from . import sdk
+
+        asked_at_s, time_s = self._clock.now_s(), self._clock.time_s()
+
+        async def renew(receiver: Receiver) -> None:
+            self._hold.renewed(await sdk.renew_session(receiver, time_s), asked_at_s)
+
+        await self._ask("renewing", renew)
+
+    async def _ask(self, operation: str, work: Callable[[Receiver], Awaitable[None]]) -> None:
+        try:
+            await self._handle.call(self._where(operation), work)
+        except (ConnectionFailed, SessionLockLost) as error:
+            self._is_lost = True
+            # The link was the lock.
+            raise SessionLockLost(self._place.queue, self.id) from error
+
+    def _watch(self) -> None:
+        """Look again when the lock is half over, or the lease is."""
+        self._unwatch()
+        if not self._is_closed and not self._is_lost:
+            delay_s = max(self._hold.looks_at_s - self._clock.now_s(), 0.0)
+            self._timer = self._clock.call_later(delay_s, self._look)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._clock.now_s() >= self._hold.ends_at_s:
+            self._connections.chores.start(self._expire(), "session expiry")
+        else:
+            self._connections.chores.start(self._keep(), "session renew")
+
+    async def _keep(self) -> None:
+        try:
+            await self._renewed()
+        except Throttled:
+            # It was asked for with pauses; half of the lock is left for asking again.
+            self._watch()
+        except PumpError as error:
+            # The link was the lock.
+            self._is_lost = True
+            _log.debug(vocabulary.SETTLE_FAILED, error=repr(error), queue=self._place.queue)
+        else:
+            self._watch()
+
+    async def _expire(self) -> None:
+        """The lease is over and the lock may not be: let go of it."""
+        if not self._is_closed:
+            self._is_closed = True
+            await self._let_go()
+
+    def _refused(self, error: PumpError) -> GatewayError:
+        if isinstance(error, SessionLockLost | ConnectionFailed):
+            self._is_lost = True
+        if self._is_lost or isinstance(error, LeaseLost):
+            return SessionLockLost(self._place.queue, self.id)
+        assert isinstance(error, GatewayError)
+        return error
+
+    def _is_over(self) -> bool:
+        return self._is_lost or self._hold.is_over(self._clock.now_s())
+
+    def _require(self) -> None:
+        if self._is_over():
+            self._is_lost = True
+            raise SessionLockLost(self._place.queue, self.id)
+
+    def _where(self, operation: str) -> Where:
+        return Where(self._connections.address, operation, self._place.queue, self.id)
+
+
+def _rest_s(settlements: Sequence[Settlement], taken: Container[Delivery]) -> float:
+    return max(
+        (
+            each.action.delay_s
+            for each in settlements
+            if isinstance(each.action, Defer) and each.delivery in taken
+        ),
+        default=0.0,
+    )

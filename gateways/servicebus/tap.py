@@ -1,0 +1,178 @@
+"""The tap of one queue: one link, through which all receives of this gateway have their messages.
+
+| the tap is | when                        | and then                                     |
+|------------|-----------------------------|----------------------------------------------|
+| closed     | nobody waits                | no credit is out: nothing comes              |
+| pulling    | somebody waits              | in short slices, as much as is asked for     |
+| lingering  | nobody waits any more       | what is left of the credit stays for a while |
+| closing    | nobody has come meanwhile,  | credit is taken back; what comes is released |
+|            | or the gateway is closed    |                                              |
+
+A receive ends between two slices, never within one: what comes in a slice has somebody to go to.
+Only a cancelled receive leaves messages behind. They go to the next that waits, and back to the
+queue when nobody has come before the credit is taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import attrs
+
+from pump.clock import Clock
+from pump.errors import ConnectionFailed, PumpError
+
+from .connection import Connections
+from .errors import Where
+from .limits import RECEIVE_BATCH
+from .wire import Arrival
+
+LEAST_SLICE_S = 0.02
+LINGER_S = 0.3
+"""How long credit outlives the last receive: another follows soon, as a rule."""
+
+
+@attrs.frozen
+class Pulled:
+    """A message, and when its lock began at the earliest."""
+
+    arrival: Arrival
+    locked_at_s: float
+
+
+@attrs.define(eq=False)
+class _Waiter:
+    count: int
+    ends_at_s: float
+    answer: asyncio.Future[list[Pulled]]
+    has_looked: bool = False
+
+
+def slice_s(look_s: float, left_s: float, *, has_looked: bool) -> float:
+    """How long to pull for somebody, which cannot be cancelled: a whole look first, and then no
+    longer than is left.
+    """
+    return min(max(left_s, LEAST_SLICE_S), look_s) if has_looked else look_s
+
+
+class Tap:
+    """The receives of one queue. `discard` hands back what came for nobody."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        queue: str,
+        discard: Callable[[Sequence[Pulled]], Awaitable[object]],
+    ) -> None:
+        self._connections = connections
+        self._clock: Clock = connections.clock
+        self._queue = queue
+        self._discard = discard
+        self._look_s = connections.settings.look_s
+        self._where = Where(connections.address, "receiving", queue)
+        self._waiters: list[_Waiter] = []
+        self._unclaimed: list[Pulled] = []
+        self._pulling: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._is_closing = False
+
+    async def receive(self, count: int, ends_at_s: float) -> list[Pulled]:
+        """What comes until then, after at least one look at the queue."""
+        answer: asyncio.Future[list[Pulled]] = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(min(count, RECEIVE_BATCH), ends_at_s, answer)
+        self._waiters.append(waiter)
+        self._woken.set()
+        self._pull_on()
+        try:
+            # Shielded: what is shared out meanwhile must find an answer that can be set.
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            elif answer.exception() is None:
+                self._share(answer.result())
+                self._pull_on()
+            raise
+
+    async def aclose(self) -> None:
+        """Take back the credit now, and hand back what came for nobody; who waits is told."""
+        self._is_closing = True
+        self._woken.set()
+        if self._pulling is not None:
+            await asyncio.wait([self._pulling])
+        self._is_closing = False
+
+    def _pull_on(self) -> None:
+        if self._pulling is None or self._pulling.done():
+            self._pulling = self._connections.chores.start(self._pull(), "pull")
+
+    async def _pull(self) -> None:
+        from . import sdk
+
+        try:
+            handle = self._connections.receiver(self._queue)
+            while self._waiters or self._unclaimed:
+                while not self._is_closing and (self._waiters or await self._is_woken()):
+                    await self._slice()
+                await self._hand_back()
+                await handle.call(self._where, sdk.revoke)
+                if self._is_closing:
+                    raise ConnectionFailed(self._where.address, "the gateway is closed")
+        except PumpError as error:
+            await self._hand_back()
+            # Nothing is awaited from here on: who comes now finds that nobody pulls, and begins.
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                waiter.answer.set_exception(error)
+
+    async def _is_woken(self) -> bool:
+        """Whether somebody comes before the credit is taken back."""
+        self._woken.clear()
+        try:
+            async with self._clock.timeout(LINGER_S):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        return bool(self._waiters)
+
+    async def _slice(self) -> None:
+        from . import sdk
+
+        unclaimed, self._unclaimed = self._unclaimed, []
+        self._share(unclaimed)
+        looking = list(self._waiters)
+        if not looking:  # served, or cancelled since
+            return
+        wanted = min(sum(waiter.count for waiter in looking), RECEIVE_BATCH)
+        began_at_s = self._clock.now_s()
+        wait_s = min(
+            slice_s(self._look_s, waiter.ends_at_s - began_at_s, has_looked=waiter.has_looked)
+            for waiter in looking
+        )
+        arrivals = await self._connections.receiver(self._queue).call(
+            self._where, lambda link: sdk.receive(link, wanted, wait_s, self._clock)
+        )
+        self._share([Pulled(each, began_at_s) for each in arrivals])
+        now_s = self._clock.now_s()
+        for waiter in looking:
+            waiter.has_looked = waiter.has_looked or now_s - began_at_s >= self._look_s
+            is_over = waiter.has_looked and waiter.ends_at_s <= now_s
+            if is_over and waiter in self._waiters:
+                self._waiters.remove(waiter)
+                waiter.answer.set_result([])
+
+    def _share(self, pulled: Sequence[Pulled]) -> None:
+        """Give the first what it asked for, and the next the rest."""
+        rest = list(pulled)
+        while rest and self._waiters:
+            waiter = self._waiters.pop(0)
+            taken, rest = rest[: waiter.count], rest[waiter.count :]
+            waiter.answer.set_result(taken)
+        self._unclaimed += rest
+
+    async def _hand_back(self) -> None:
+        unclaimed, self._unclaimed = self._unclaimed, []
+        if unclaimed:
+            # Waited for: whoever comes next looks after it is there again.
+            await self._discard(unclaimed)

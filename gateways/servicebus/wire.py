@@ -1,0 +1,286 @@
+"""Messages as Service Bus carries them, and back. Pure.
+
+Ours travels so that any Service Bus client can read it: the fields that AMQP has are its
+properties, and headers are application properties, as text. What would not arrive exactly is in
+one property more, `pump`, as JSON: our id, since the service's own is for finding duplicates, a
+fine time, the group, empty fields, and headers that the service would take for its own.
+
+| property           | what it is                                                             |
+|--------------------|------------------------------------------------------------------------|
+| `pump`             | what has no place elsewhere, exactly                                   |
+| `pump-stored-id`   | names what was sent: a retry keeps it, a copy sent again has another   |
+| `pump-attempts`    | deliveries before a delayed retry: the service counts the copy anew    |
+| `pump-attempts-of` | on which queue those were                                              |
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from pump import headers as names
+from pump.ids import new_id
+from pump.message import JSON, Message
+from pump.outcome import RejectionReason
+
+from .names import group_of, legal_id, session_id_of
+
+EXACT: Final = "pump"
+STORED_ID: Final = "pump-stored-id"
+ATTEMPTS: Final = "pump-attempts"
+ATTEMPTS_OF: Final = "pump-attempts-of"
+DEAD_REASON: Final = "DeadLetterReason"
+DEAD_DETAIL: Final = "DeadLetterErrorDescription"
+MAX_TEXT_CHARS: Final = 4_096
+"""Longer fields travel in `pump`. Service Bus takes up to 32 KB for a property, 64 KB for all."""
+_OURS: Final = frozenset({EXACT, STORED_ID, ATTEMPTS, ATTEMPTS_OF, DEAD_REASON, DEAD_DETAIL})
+_FIELDS: Final = {
+    "type": "subject",
+    "content_type": "content_type",
+    "correlation_id": "correlation_id",
+    "reply_to": "reply_to",
+}
+"""Our fields that AMQP has a property for."""
+_DEFAULTS: Final[Mapping[str, str | None]] = {"type": "", "content_type": JSON}
+_MAX_INT: Final = 2**31
+_PER_MESSAGE_BYTES: Final = 512
+"""More than AMQP's frames around a message take."""
+
+
+@attrs.frozen(kw_only=True)
+class Parcel:
+    """A message as Service Bus carries it: AMQP's properties by the SDK's names, and the rest."""
+
+    body: bytes = attrs.field(repr=False)
+    properties: Mapping[str, str] = attrs.field(factory=dict)
+    headers: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    """The application properties."""
+
+    @property
+    def session_id(self) -> str | None:
+        """The session it belongs to."""
+        return self.properties.get("session_id")
+
+    @property
+    def size(self) -> int:
+        """About what the service counts, and rather more than less."""
+        texts = [*self.properties.values(), *self.headers, *map(str, self.headers.values())]
+        said = sum(len(text.encode("utf-8", "surrogatepass")) + 8 for text in texts)
+        return len(self.body) + said + _PER_MESSAGE_BYTES
+
+
+@attrs.frozen(kw_only=True)
+class Arrival:
+    """What the service says of a message that it gives out."""
+
+    parcel: Parcel
+    token: str
+    """The lock."""
+    sequence: int
+    delivery_count: int = 0
+    """How often it was given out before."""
+    enqueued_at_s: float | None = None
+    lock_s: float = 0.0
+    """How long the lock lasts, by the service's time and ours."""
+    dead_letter_source: str | None = None
+
+
+def encode(message: Message) -> Parcel:
+    """What is sent for a message."""
+    stored_id = new_id()
+    # Never our id: where duplicates are looked for, a message sent again would be dropped.
+    is_unique = message.deduplication_id is None
+    properties = {
+        "message_id": stored_id if is_unique else legal_id(message.deduplication_id or "")
+    }
+    exact: dict[str, Any] = {"id": message.id}
+    for field, name in _FIELDS.items():
+        value = getattr(message, field)
+        if value and _is_plain_text(value):
+            properties[name] = value
+        elif value != _DEFAULTS.get(field):
+            exact[field] = value
+    for field in ("created_at_s", "group", "deduplication_id"):
+        if (value := getattr(message, field)) is not None:
+            exact[field] = value
+    if (session_id := session_id_of(message.group)) is not None:
+        properties["session_id"] = session_id
+    plain = {key: text for key, text in message.headers.items() if _is_plain(key, text)}
+    if len(plain) < len(message.headers):
+        exact["headers"] = {k: v for k, v in message.headers.items() if k not in plain}
+    headers = {**plain, STORED_ID: stored_id, EXACT: _dump(exact)}
+    return Parcel(body=message.body, properties=properties, headers=headers)
+
+
+def in_session(parcel: Parcel, session_id: str) -> Parcel:
+    """The same, for a queue where every message must have a session."""
+    return attrs.evolve(parcel, properties={**parcel.properties, "session_id": session_id})
+
+
+def again(arrival: Arrival, *, queue: str, attempts: int) -> Parcel:
+    """The same stored message, to be sent once more with the deliveries it had on this queue.
+
+    Under another id of the service's: it would be dropped as a duplicate of itself.
+    """
+    parcel = arrival.parcel
+    return attrs.evolve(
+        parcel,
+        properties={**parcel.properties, "message_id": new_id()},
+        headers={
+            **{key: _resendable(value) for key, value in parcel.headers.items()},
+            EXACT: _dump(_kept(arrival)),
+            STORED_ID: stored_id_of(arrival),
+            ATTEMPTS: attempts,
+            ATTEMPTS_OF: queue,
+        },
+    )
+
+
+def decode(arrival: Arrival) -> Message:
+    """The message that has arrived, whoever sent it. Never raises: what is odd is left out."""
+    parcel = arrival.parcel
+    exact = _exact(parcel.headers.get(EXACT))
+    found: dict[str, Any] = {}
+    for field, name in _FIELDS.items():
+        value = exact.get(field, parcel.properties.get(name))
+        found[field] = value if isinstance(value, str) else _DEFAULTS.get(field)
+    created = exact.get("created_at_s", None if exact else arrival.enqueued_at_s)
+    is_time = isinstance(created, int | float) and isfinite(created)
+    return Message(
+        body=parcel.body,
+        id=_text_or_none(exact.get("id")) or _service_id(arrival),
+        group=_group(parcel, exact),
+        deduplication_id=_text_or_none(exact.get("deduplication_id")),
+        created_at_s=created if is_time else None,
+        headers=_headers(arrival, exact.get("headers")),
+        **found,
+    )
+
+
+def attempt_of(arrival: Arrival, *, queue: str) -> int:
+    """Which delivery this is, from 1: what the service counted, after what it cannot know of."""
+    carried = arrival.parcel.headers.get(ATTEMPTS)
+    # Names of queues are compared without regard to case.
+    is_ours = str(arrival.parcel.headers.get(ATTEMPTS_OF)).lower() == queue.lower()
+    before = carried if is_ours and isinstance(carried, int) and carried > 0 else 0
+    return before + arrival.delivery_count + 1
+
+
+def stored_id_of(arrival: Arrival) -> str:
+    """What names a stored message: the same for its retries, another one for a copy."""
+    stored = arrival.parcel.headers.get(STORED_ID)
+    return stored if isinstance(stored, str) and stored else str(arrival.sequence)
+
+
+def _service_id(arrival: Arrival) -> str:
+    """The service's id of a message, or what stands for it at every delivery where it has none."""
+    given_ms = round((arrival.enqueued_at_s or 0.0) * 1000)
+    return arrival.parcel.properties.get("message_id") or f"sb-{arrival.sequence}-{given_ms}"
+
+
+def _kept(arrival: Arrival) -> Mapping[str, Any]:
+    """What a copy must say of a message, in case nobody has: its id and its time."""
+    exact = _exact(arrival.parcel.headers.get(EXACT))
+    if exact:
+        return exact
+    message = decode(arrival)
+    return {"id": message.id, "created_at_s": message.created_at_s, "group": message.group}
+
+
+def _group(parcel: Parcel, exact: Mapping[str, Any]) -> str | None:
+    if exact:
+        return _text_or_none(exact.get("group"))
+    return None if parcel.session_id is None else group_of(parcel.session_id)
+
+
+def _headers(arrival: Arrival, odd: object) -> dict[str, str]:
+    found = _death(arrival)
+    for key, value in arrival.parcel.headers.items():
+        if key not in _OURS:
+            found[key] = value if isinstance(value, str) else _text(value)
+    if isinstance(odd, Mapping):
+        found.update((key, value) for key, value in odd.items() if isinstance(value, str))
+    return found
+
+
+def _death(arrival: Arrival) -> dict[str, str]:
+    """In our words, why the service itself has dead-lettered a message (R21)."""
+    reason = arrival.parcel.headers.get(DEAD_REASON)
+    if reason is None:
+        return {}
+    detail = arrival.parcel.headers.get(DEAD_DETAIL)
+    return {
+        names.ORIGINAL_TOPIC: arrival.dead_letter_source or "",
+        names.REJECTION_REASON: RejectionReason.DELIVERY_ERROR.value,
+        names.REJECTION_DETAIL: f"Service Bus: {reason}" + (f": {detail}" if detail else ""),
+    }
+
+
+def _is_plain(key: str, text: str) -> bool:
+    if not key or key in _OURS or key.startswith(("pump", "x-opt-")):
+        return False
+    return _is_plain_text(key) and _is_plain_text(text)
+
+
+def _is_plain_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return len(text) <= MAX_TEXT_CHARS
+
+
+def _dump(exact: Mapping[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(exact).decode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair: only escapes can carry it.
+        return json.dumps(exact)
+
+
+def _exact(text: object) -> Mapping[str, Any]:
+    if not isinstance(text, str):
+        return {}
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            return {}
+    except RecursionError:
+        return {}
+    # Nothing of ours is without an id.
+    is_ours = isinstance(found, Mapping) and isinstance(found.get("id"), str) and found["id"]
+    return found if is_ours else {}
+
+
+def _resendable(value: object) -> object:
+    """What arrived, as the SDK can send it: it takes octets for text, and no large number."""
+    is_large = isinstance(value, int) and not -_MAX_INT <= value < _MAX_INT
+    return value if isinstance(value, str | int | float) and not is_large else _text(value)
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _text(value: object) -> str:
+    """A foreign property's value as text: JSON where it is not text already."""
+    if isinstance(value, bytes | bytearray):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    if value is None:
+        return ""
+    return msgspec.json.encode(value, enc_hook=str).decode()

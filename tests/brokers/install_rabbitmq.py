@@ -1,0 +1,138 @@
+"""Install Debian's RabbitMQ for the tests, if there is none and this machine lets us.
+
+    python tests/brokers/install_rabbitmq.py
+
+Always ends well: where it cannot be had it says so in one line, and the tests decide what that
+means. Safe to run twice, and twice at once. The service is neither started nor left enabled: the
+tests start the program themselves, on ports and data of their own. Only the standard library is
+imported here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+PACKAGE = "rabbitmq-server"
+SERVICES = ("rabbitmq-server.service", "epmd.socket", "epmd.service")
+LOCK = Path("/run/pumphouse-rabbitmq.lock")
+POLICY = Path("/usr/sbin/policy-rc.d")
+"""Asked by Debian's packages before they start a service; 101 is no."""
+OUR_POLICY = (
+    "#!/bin/sh\n# Of pumphouse's tests/brokers/install_rabbitmq.py: may be removed.\nexit 101\n"
+)
+TIMEOUT_S = 600
+
+
+class Impossible(Exception):
+    """RabbitMQ cannot be installed here; the message says why."""
+
+
+def main() -> None:
+    """Install it, or say in one loud line why not."""
+    if is_there():
+        return
+    try:
+        why_not = obstacle(os.geteuid(), shutil.which("apt-get"))
+        if why_not is not None:
+            raise Impossible(why_not)
+        _install()
+    except (Impossible, OSError) as error:
+        print(f"RABBITMQ IS NOT INSTALLED, and its tests will be left out: {error}", flush=True)
+
+
+def is_there() -> bool:
+    """Whether there is a server already, Debian's or another."""
+    return PROGRAM.exists() or shutil.which("rabbitmq-server") is not None
+
+
+def obstacle(user_id: int, apt_get: str | None) -> str | None:
+    """Why this user cannot install packages here, None when nothing speaks against it."""
+    if apt_get is None:
+        return f"there is no apt-get here; install {PACKAGE} by other means"
+    if user_id != 0:
+        return f"only root may; run `sudo apt-get install {PACKAGE}` once"
+    return None
+
+
+def _install() -> None:
+    with LOCK.open("ab") as lock:
+        # A second run waits for the first, and then finds it done.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if is_there():
+            return
+        print(f"installing Debian's {PACKAGE} for the tests", flush=True)
+        with services_held_back(POLICY):
+            _apt_get("update")
+            _apt_get("install", "--yes", "--no-install-recommends", PACKAGE)
+        _disable()
+    if not is_there():
+        raise Impossible(f"{PACKAGE} was installed, but brought no {PROGRAM}")
+
+
+@contextmanager
+def services_held_back(policy: Path) -> Iterator[None]:
+    """Packages that are installed meanwhile start nothing; a policy of the machine's own stays."""
+    if not policy.exists():
+        # At once with its contents and its mode: half a policy would be obeyed too.
+        made = policy.with_name(f"{policy.name}.pumphouse")
+        made.write_text(OUR_POLICY)
+        made.chmod(0o755)
+        made.rename(policy)
+    try:
+        yield
+    finally:
+        # Also one that a run before this left behind when it was killed.
+        if policy.read_text() == OUR_POLICY:
+            policy.unlink()
+
+
+def _apt_get(*arguments: str) -> None:
+    command = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", *arguments]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Impossible(f"`{' '.join(command)}` did not end in {TIMEOUT_S} s") from None
+    if done.returncode:
+        raise Impossible(f"`{' '.join(command)}` failed: {last_words(done.stdout)}")
+
+
+def last_words(output: str) -> str:
+    """The line of a command's output that says most about its failure."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("E:")]
+    return (errors or lines or ["it said nothing"])[-1]
+
+
+def _disable() -> None:
+    """Not started now, nor when the machine starts."""
+    if shutil.which("systemctl") is not None:
+        subprocess.run(
+            ["systemctl", "--quiet", "disable", *SERVICES],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)

@@ -1,0 +1,64 @@
+"""Redrive where something is in its way: nothing is lost, and it is done later (R20, T5)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pump.headers import ORIGINAL_TOPIC, REJECTION_REASON
+from pump.testing.builders import a_message, ack, defer
+from tests.brokers.nats_server import NatsServer
+
+from .bench import Bench, ids
+
+pytestmark = pytest.mark.broker
+
+SHORT_LEASE = timedelta(seconds=0.5)
+
+
+async def test_when_the_dead_letter_queue_is_missing_then_the_message_waits_for_it(
+    nats: NatsServer,
+) -> None:
+    """R20: nobody is given it again meanwhile, and it is not lost."""
+    bench, dead = Bench(nats.url), Bench(nats.url)
+    fields = {"dead_letter_queue": dead.queue, "max_receive_count": 1, "lease": SHORT_LEASE}
+    async with bench.gateway() as gateway:
+        await bench.make(gateway, **fields)
+        await gateway._api.ask(f"STREAM.DELETE.{dead.queue}")
+        await gateway.producer(bench.queue).send([a_message(id="poison", group="g")])
+        consumer = gateway.consumer(bench.subscription(**fields))
+        [received] = await consumer.receive(max_count=1, wait_s=5.0)
+
+        await consumer.settle([defer(received)])
+        assert not await consumer.receive(max_count=1, wait_s=2.0)
+        await dead.make(gateway)
+        assert not await consumer.receive(max_count=1, wait_s=3.0)
+
+        [letter] = await dead.take_all()
+        assert letter.message.id == "poison"
+        assert letter.message.headers[ORIGINAL_TOPIC] == bench.queue
+        assert REJECTION_REASON in letter.message.headers
+        stats = await gateway.admin().stats(bench.queue)
+        assert (stats.visible, stats.in_flight) == (0, 0)
+
+
+async def test_when_the_limit_is_only_in_the_streams_metadata_then_consumers_go_by_it(
+    nats: NatsServer,
+) -> None:
+    """R20: also one whose subscription says nothing of it."""
+    bench, dead = Bench(nats.url), Bench(nats.url)
+    async with bench.gateway() as gateway:
+        await bench.make(gateway, dead_letter_queue=dead.queue, max_receive_count=2)
+        await gateway.producer(bench.queue).send([a_message(id="poison"), a_message(id="good")])
+        consumer = gateway.consumer(bench.subscription())
+
+        for _ in range(2):
+            received = await consumer.receive(max_count=2, wait_s=5.0)
+            poison = [each for each in received if each.message.id == "poison"]
+            good = [each for each in received if each.message.id == "good"]
+            settlements = [*map(defer, poison), *map(ack, good)]
+            assert not await consumer.settle(settlements)
+
+        assert not await consumer.receive(max_count=2, wait_s=0.0)
+    assert ids(await dead.take_all()) == ["poison"]

@@ -1,0 +1,81 @@
+"""Publishing where the broker is slow, or goes away in the middle: who was confirmed is told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from pamqp.commands import Basic
+
+from gateways.rabbitmq.connection import Link
+from gateways.rabbitmq.limits import PUBLISH_BATCH
+from gateways.rabbitmq.publisher import Fate, Publisher
+from gateways.rabbitmq.wire import Parcel
+from pump.clock import breathe
+from pump.errors import ConnectionFailed, QueueNotFound, Throttled
+from pump.testing import VirtualClock
+
+from .fake_channel import FakeChannel
+
+PATIENCE_S = 30.0
+
+
+class FakeLink:
+    """Gives out one channel, until the broker is away."""
+
+    address = "amqp://broker"
+
+    def __init__(self) -> None:
+        self.the_channel = FakeChannel()
+        self.is_away = False
+
+    async def channel(self, *, confirms: bool) -> FakeChannel:
+        if self.is_away:
+            raise ConnectionFailed(self.address, "nobody listens")
+        return self.the_channel
+
+
+def parcels(count: int) -> list[Parcel]:
+    return [Parcel(body=b"x", properties={"message_id": f"m{n}"}) for n in range(count)]
+
+
+async def publish(link: FakeLink, clock: VirtualClock, count: int) -> asyncio.Task[list[Fate]]:
+    """Publish so many; returns when the first of them are written."""
+    publisher = Publisher(cast(Link, link), clock=clock, patience_s=PATIENCE_S)
+    publishing = asyncio.create_task(publisher.publish("orders", parcels(count)))
+    while not link.the_channel.write_queue.qsize():
+        await breathe()
+    return publishing
+
+
+def answer(link: FakeLink, tags: range, what: Any) -> None:
+    for tag in tags:
+        link.the_channel.confirmations[tag].set_result(what)
+
+
+async def test_when_some_confirms_never_come_then_only_those_are_throttled() -> None:
+    link, clock = FakeLink(), VirtualClock()
+    publishing = await publish(link, clock, 4)
+
+    answer(link, range(1, 3), Basic.Ack())
+    answer(link, range(3, 4), "a message that came back")
+    await clock.advance(PATIENCE_S + 1)
+
+    confirmed, also_confirmed, returned, unanswered = await publishing
+    assert confirmed is None
+    assert also_confirmed is None
+    assert isinstance(returned, QueueNotFound)
+    assert isinstance(unanswered, Throttled)
+
+
+async def test_when_the_broker_goes_away_between_parts_then_the_part_before_is_confirmed() -> None:
+    link, clock = FakeLink(), VirtualClock()
+    publishing = await publish(link, clock, 2 * PUBLISH_BATCH + 1)
+
+    link.is_away = link.the_channel.is_closed = True
+    answer(link, range(1, PUBLISH_BATCH + 1), Basic.Ack())
+
+    fates = await publishing
+    assert fates[:PUBLISH_BATCH] == [None] * PUBLISH_BATCH
+    assert {type(fate) for fate in fates[PUBLISH_BATCH:]} == {ConnectionFailed}
+    assert len(fates) == 2 * PUBLISH_BATCH + 1

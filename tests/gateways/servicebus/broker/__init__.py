@@ -1,0 +1,1 @@
+"""The gateway on the peer, through the real SDK."""

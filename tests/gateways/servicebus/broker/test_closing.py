@@ -1,0 +1,118 @@
+"""What a gateway leaves behind when it is closed, or its callers are cancelled: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from pump.clock import breathe
+from pump.errors import ConnectionFailed
+from pump.testing.builders import a_message, a_subscription, ack
+from tests.brokers.servicebus_peer.process import ServiceBusPeer
+
+from .conftest import OpenGateway
+from .work import make
+
+pytestmark = pytest.mark.broker
+
+
+async def test_when_a_gateway_is_closed_after_a_cancelled_receive_then_its_messages_are_free(
+    open_gateway: OpenGateway, name: str
+) -> None:
+    """Law 5: what came for nobody goes back at once, not when its lock runs out."""
+    gateway, other = await open_gateway(), await open_gateway()
+    subscription = a_subscription(name)
+    await make(gateway, subscription)
+    consumer = gateway.consumer(subscription)
+    await consumer.receive(max_count=1, wait_s=0.0)
+    await other.producer(name).send([a_message()])
+    receiving = asyncio.create_task(consumer.receive(max_count=1, wait_s=30))
+    await breathe()
+
+    receiving.cancel()
+    await asyncio.gather(receiving, return_exceptions=True)
+    await gateway.aclose()
+
+    [received] = await other.consumer(subscription).receive(max_count=1, wait_s=5)
+    assert not await other.consumer(subscription).settle([ack(received)])
+
+
+async def test_when_a_gateway_is_closed_then_who_waits_is_told_so(
+    open_gateway: OpenGateway, name: str
+) -> None:
+    gateway = await open_gateway()
+    subscription = a_subscription(name)
+    await make(gateway, subscription)
+    waiting = asyncio.create_task(gateway.consumer(subscription).receive(max_count=1, wait_s=300))
+    await breathe()
+
+    await gateway.aclose()
+
+    with pytest.raises(ConnectionFailed, match="closed"):
+        await asyncio.wait_for(waiting, 5)
+
+
+async def test_when_a_settlement_is_on_its_way_then_the_lease_can_be_extended(
+    open_gateway: OpenGateway, name: str
+) -> None:
+    """Law 3: the keeper must not take for lost what is just being settled."""
+    gateway = await open_gateway()
+    subscription = a_subscription(name)
+    await make(gateway, subscription)
+    consumer = gateway.consumer(subscription)
+    await gateway.producer(name).send([a_message()])
+    [held] = await consumer.receive(max_count=1, wait_s=5)
+    settling = asyncio.create_task(consumer.settle([ack(held)]))
+    await breathe()
+
+    refusals = await consumer.extend([held], lease_s=60)
+
+    assert not refusals
+    assert not await settling
+    assert await consumer.extend([held], lease_s=60)
+
+
+async def test_when_a_cancelled_receive_leaves_a_last_delivery_then_it_is_no_dead_letter(
+    open_gateway: OpenGateway, name: str
+) -> None:
+    """T5: nobody has tried it."""
+    gateway = await open_gateway()
+    subscription = a_subscription(name, dead_letter_queue=f"{name}-dead", max_receive_count=1)
+    await make(gateway, subscription)
+    consumer = gateway.consumer(subscription)
+    await consumer.receive(max_count=1, wait_s=0.0)
+    await gateway.producer(name).send([a_message()])
+    receiving = asyncio.create_task(consumer.receive(max_count=1, wait_s=30))
+    await breathe()
+
+    receiving.cancel()
+    await asyncio.gather(receiving, return_exceptions=True)
+    await gateway.aclose()
+
+    other = await open_gateway()
+    [received] = await other.consumer(subscription).receive(max_count=1, wait_s=5)
+    assert received.attempt == 1
+    assert not await other.consumer(subscription).settle([ack(received)])
+
+
+async def test_when_what_came_for_nobody_cannot_be_handed_back_then_its_lock_is_left_to_run_out(
+    open_gateway: OpenGateway, own_servicebus: Callable[[], ServiceBusPeer], name: str
+) -> None:
+    """R8: an hour's lease is nobody's."""
+    peer = own_servicebus()
+    gateway, other = await open_gateway(peer), await open_gateway(peer)
+    await make(gateway, a_subscription(name, lease=timedelta(seconds=5)))
+    subscription = a_subscription(name, lease=timedelta(hours=1))
+    consumer = gateway.consumer(subscription)
+    await consumer.receive(max_count=1, wait_s=0.0)
+    await other.producer(name).send([a_message()])
+    peer.throttle("update-disposition", 5)
+    receiving = asyncio.create_task(consumer.receive(max_count=1, wait_s=30))
+    await breathe()
+
+    receiving.cancel()
+
+    assert len(await other.consumer(subscription).receive(max_count=1, wait_s=20)) == 1
