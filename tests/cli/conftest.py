@@ -1,6 +1,7 @@
 """A folder to stand in, and the command line called inside the test's process."""
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,8 +48,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The working folder; what is imported from it is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    for name in ("PUMP_GATEWAY", "PUMP_LOG_LEVEL", "PUMP_LOG_FORMAT"):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith("PUMP_")]:
+        monkeypatch.delenv(name)
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:

@@ -43,7 +43,16 @@ def test_every_exit_code_is_documented(code: ExitCode) -> None:
 
 
 @pytest.mark.parametrize(
-    "variable", [settings.GATEWAY, settings.LOG_LEVEL, settings.LOG_FORMAT, "NO_COLOR"]
+    "variable",
+    [
+        settings.GATEWAY,
+        settings.LOG_LEVEL,
+        settings.LOG_FORMAT,
+        settings.LOG_SAMPLE,
+        settings.HEALTH,
+        settings.CONTROL,
+        "NO_COLOR",
+    ],
 )
 def test_every_variable_is_documented(variable: str) -> None:
     assert f"| `{variable}` |" in PAGE

@@ -8,7 +8,10 @@ import pytest
 from .conftest import Pump
 from .programs import PATIENCE_S, pump as run_pump
 
-COMMANDS = ["new", "run", "send", "queues", "peek", "purge", "spill", "doctor"]
+COMMANDS = (
+    *("new", "run", "control", "send", "queues", "peek", "purge", "spill", "ledger", "doctor"),
+    "bench",
+)
 
 
 def test_the_help_names_every_command(pump: Pump) -> None:
@@ -50,6 +53,14 @@ def test_the_help_loads_nothing_heavy() -> None:
 
 def test_the_version_is_that_of_the_package(pump: Pump) -> None:
     assert pump("--version").stdout == f"pumphouse {version('pumphouse')}\n"
+
+
+@pytest.mark.parametrize("group", [[], ["spill"], ["control"], ["spark"]])
+def test_a_group_without_a_command_shows_its_help(pump: Pump, group: list[str]) -> None:
+    result = pump(*group)
+
+    assert result.output == pump(*group, "--help").output
+    assert "\nCommands:\n  " in result.output
 
 
 def test_when_a_command_is_unknown_then_it_is_a_usage_error(pump: Pump) -> None:

@@ -1,8 +1,11 @@
 """From `module:app` to an App: each way that goes wrong is one clear line, and exit code 3."""
 
+from pathlib import Path
+
 import pytest
 
 from .conftest import Pump, Write
+from .programs import pump as run_pump
 
 
 def test_when_there_is_no_such_module_then_a_near_one_is_offered(pump: Pump, write: Write) -> None:
@@ -124,7 +127,12 @@ def test_when_the_gateway_is_wrong_then_the_configuration_is_wrong(
     assert result.stderr.splitlines()[-1].startswith("error: ")
 
 
-def test_when_a_gateway_is_not_installed_then_the_cure_is_said(pump: Pump) -> None:
+def test_when_a_gateway_is_not_installed_then_the_cure_is_said(
+    pump: Pump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R77."""
+    monkeypatch.setattr("gateways.rabbitmq.versions.installed", lambda package: None)
+
     result = pump("queues", "--gateway", "amqp://guest:secret@host/")
 
     assert result.exit_code == 3
@@ -154,3 +162,19 @@ def test_when_a_file_shadows_a_package_of_ours_then_it_is_named_with_the_remedy(
 
     assert f"warning: {path} stands in front of" in result.stderr
     assert "rename it" in result.stderr
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("line", ["from handlers import Handler", "import handlers.base"])
+def test_when_such_a_file_breaks_an_app_then_every_command_says_what_to_rename(
+    folder: Path, write: Write, line: str
+) -> None:
+    path = write("handlers.py", "")
+    write("shop.py", f"{line}\n")
+
+    # A process of its own: here our package was imported long ago.
+    result = run_pump("send", "orders", "{}", "--app", "shop:app", folder=folder)
+
+    assert result.returncode == 3
+    assert f"your {path} stands in front of Pumphouse's own package" in result.stderr
+    assert "rename it, to order_handlers.py" in result.stderr

@@ -85,3 +85,18 @@ def test_below_the_level_nothing_is_written(capsys: pytest.CaptureFixture[str]) 
     get_logger("pump.delivery").info("message.settled")
 
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [("debug", logging.INFO), ("info", logging.INFO), ("warning", logging.WARNING)],
+)
+def test_a_library_is_never_louder_than_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, level: str, expected: int
+) -> None:
+    library = logging.getLogger("botocore")
+    monkeypatch.setattr(library, "level", logging.NOTSET)
+
+    set_up_logging(level, "json")
+
+    assert library.level == expected

@@ -109,6 +109,7 @@ def test_when_a_content_type_is_named_then_any_body_is_sent_as_it_is(pump: Pump)
         (["send", "orders", "{}", "--delay", "5"], "5s, 2m"),
         (["send", "orders", "{}", "--count", "0"], "0 is not in the range"),
         (["peek", "orders", "--max", "0"], "0 is not in the range"),
+        (["queues", "--watch", "--every", "0"], "use 100ms or more"),
     ],
 )
 def test_when_the_input_is_wrong_then_it_is_a_usage_error_with_a_remedy(
@@ -210,6 +211,17 @@ def test_when_a_body_holds_control_characters_then_they_do_not_reach_the_termina
     assert r"\x1b[2Jgone" in shown
 
 
+@pytest.mark.parametrize("with_bodies", [False, True])
+def test_when_an_id_holds_control_characters_then_they_do_not_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str], with_bodies: bool
+) -> None:
+    message = Message(body=b"{}", id="\x1b[2Jgone")
+
+    print_messages([message], queue="orders", with_bodies=with_bodies, as_json=False)
+
+    assert r"\x1b[2Jgone" in capsys.readouterr().out
+
+
 def test_when_the_queue_is_empty_then_peek_says_so(pump: Pump) -> None:
     pump("send", "orders", "{}", "--create")
     pump("purge", "orders", "--yes")
@@ -287,3 +299,34 @@ def test_an_app_given_a_gateway_object_serves_the_commands_too(pump: Pump, write
 
     [stats] = json.loads(pump("queues", "--gateway", "local://elsewhere", "--json").stdout)
     assert (stats["name"], stats["visible"]) == ("orders", 1)
+
+
+def test_when_a_line_is_not_json_then_it_is_named_and_the_ids_say_what_was_sent(
+    pump: Pump,
+) -> None:
+    lines = [*["{}"] * 500, "", "{}", "{oops"]
+
+    result = pump("send", "orders", "--lines", "--create", input="\n".join(lines))
+
+    assert result.exit_code == 2
+    assert "error: line 502 (not counting blank ones) is not JSON" in result.stderr
+    assert len(result.stdout.split()) == 500
+    [stats] = json.loads(pump("queues", "--json").stdout)
+    assert stats["visible"] == 500
+
+
+def test_when_a_body_is_nested_too_deeply_then_nothing_is_sent(pump: Pump) -> None:
+    result = pump("send", "orders", "[" * 100_000, "--create")
+
+    assert result.exit_code == 2
+    assert "error: the body is not JSON" in result.stderr
+
+
+def test_when_a_body_holds_bytes_that_are_not_utf_8_then_they_are_sent_as_they_are(
+    pump: Pump,
+) -> None:
+    """A shell's argument is bytes; Python hands those that are not text over as surrogates."""
+    pump("send", "notes", "caf\udce9", "--create", "--content-type", "text/plain; charset=latin-1")
+
+    [message] = json.loads(pump("peek", "notes", "--json").stdout)
+    assert message["body_base64"] == "Y2Fm6Q=="

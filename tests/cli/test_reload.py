@@ -1,10 +1,17 @@
 """`pump run --reload`: a change drains the app and starts it anew."""
 
+import asyncio
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from pump.cli.exit_codes import ExitCode
+from pump.cli.reload import run_and_reload
+from pump.cli.running import RunOptions
+from pump.clock import breathe
 
 from .conftest import GREETINGS, Pump, Write
 from .local_queues import send
@@ -22,13 +29,14 @@ def test_when_the_code_changes_then_the_app_is_drained_and_started_anew(
     with running(*RUN, folder=folder) as program:
         program.out.wait_for("Running.")
 
-        write("greeting.py", GREETINGS.replace("Hello", "Howdy"))
+        # Of another length: Python tells a file that is a second younger by that only.
+        write("greeting.py", GREETINGS.replace("Hello", "Good day"))
 
         program.err.wait_for("pump.drained")
         program.err.wait_for("reloading: greeting.py changed")
         program.out.wait_for("Running.")
         send(folder, '{"name": "Ada"}', queue="greetings")
-        program.out.wait_for("Howdy, Ada!")
+        program.out.wait_for("Good day, Ada!")
         program.signal(number)
         assert program.wait() == 0
 
@@ -59,6 +67,39 @@ def test_when_signalled_while_waiting_for_a_change_then_the_exit_code_is_the_app
         program.signal()
 
         assert program.wait() == 3
+
+
+def test_when_its_terminal_is_closed_then_the_app_is_drained_and_nobody_is_left(
+    greetings: Path, folder: Path
+) -> None:
+    with running(*RUN, folder=folder) as program:
+        program.out.wait_for("Running.")
+
+        program.signal(signal.SIGHUP)
+
+        assert program.wait() == 0
+        assert "Stopped after" in "\n".join(program.out.rest())
+
+
+def test_when_signalled_while_the_app_is_being_started_then_it_is_told_as_well(
+    greetings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = asyncio.create_subprocess_exec
+    command: list[str] = []
+
+    async def signal_and_start(*arguments: str, **options: Any) -> asyncio.subprocess.Process:
+        command.extend(arguments)
+        signal.raise_signal(signal.SIGTERM)
+        for _ in range(10):  # It is heard before there is a child.
+            await breathe()
+        return await start(*arguments, **options)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", signal_and_start)
+    gateway = "memory://user:secret@name"
+    monkeypatch.setenv("PUMP_GATEWAY", gateway)
+
+    assert run_and_reload(RunOptions(target="greeting:app", gateway=gateway)) == ExitCode.OK
+    assert "secret" not in " ".join(command), "the child reads the same variable"
 
 
 def test_when_signalled_twice_then_the_app_is_stopped_at_once(write: Write, folder: Path) -> None:

@@ -298,3 +298,17 @@ def test_when_a_gateways_file_shadows_ours_then_the_error_names_it(
 
     assert result.returncode == 3
     assert f"error: gateway='local://': your {path} stands in front of" in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["async def", "def"])
+def test_when_a_handler_exits_then_the_program_does_and_the_message_comes_again(
+    write: Write, folder: Path, kind: str
+) -> None:
+    """Nothing is lost, and no thread of the gateway keeps the process."""
+    write("app.py", an_app(f"{kind} work(request: Work) -> None:\n    raise SystemExit(7)"))
+    send(folder, ADA, queue="work")
+
+    ended = pump("run", "app:app", *TEXT, folder=folder)
+
+    assert ended.returncode == 7, ended.stderr
+    assert visible_count(folder, "work") == 1

@@ -1,1 +1,1 @@
-"""What the AWS gateways share, held to its word over both SDKs."""
+"""What the AWS gateways share, held to its word over every transport."""

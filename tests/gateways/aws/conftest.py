@@ -1,4 +1,4 @@
-"""Fixtures: a scripted AWS, and transports of both kinds to it."""
+"""Fixtures: a scripted AWS, and transports of every kind to it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _read_models_once(
 
 @pytest.fixture(params=list(TransportKind))
 def kind(request: pytest.FixtureRequest) -> TransportKind:
-    """Every test that asks for it runs over both SDKs (R34)."""
+    """Every test that asks for it runs over both SDKs and the lean transport (R34)."""
     assert isinstance(request.param, TransportKind)
     return request.param
 

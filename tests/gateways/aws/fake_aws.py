@@ -46,13 +46,20 @@ class Reset:
 
 
 @attrs.frozen
+class HalfHead:
+    """Send this much of a reply's head, and break the connection."""
+
+    text: bytes
+
+
+@attrs.frozen
 class Wait:
     """Say nothing until released, or for ever."""
 
     release: asyncio.Event = attrs.field(factory=asyncio.Event)
 
 
-Step = Answer | Reset | Wait
+Step = Answer | Reset | HalfHead | Wait
 
 
 def refusal(status: int, code: str, message: str = "no", **headers: str) -> Answer:
@@ -147,6 +154,11 @@ class FakeAws:
                 # A client that goes away ends the wait, as it would at a real server.
                 await _first(step.release.wait(), reader.read(1))
                 step = _success(seen)
+            if isinstance(step, HalfHead):
+                writer.write(step.text)
+                await writer.drain()
+                writer.close()
+                return False
             return not isinstance(step, Reset) and await _reply(writer, step)
         finally:
             await self._count(busy_by=-1)

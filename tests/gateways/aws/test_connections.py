@@ -198,6 +198,24 @@ async def test_when_the_gate_closes_then_polls_and_waiters_fail_and_calls_finish
     assert gate.in_use == 0
 
 
+async def test_when_a_turn_comes_just_before_the_gate_closes_then_it_is_not_taken(
+    clock: VirtualClock,
+) -> None:
+    """Closing waits for those who hold a connection, and this one does not yet."""
+    gate = _gate(clock, limit=1, long_poll_limit=1)
+    async with gate.hold("first"):
+        late = _Call(gate, "late")
+        await clock.settle()
+        late.end.set()
+
+    await gate.aclose(grace_s=5)
+
+    with pytest.raises(ConnectionFailed, match="the gateway is closed"):
+        await late.task
+    assert not late.started.is_set()
+    assert gate.in_use == 0
+
+
 async def test_when_the_grace_is_over_then_the_rest_fails_as_closed(clock: VirtualClock) -> None:
     gate = _gate(clock)
     call = _Call(gate, "slow")

@@ -14,6 +14,7 @@ from gateways._aws.transport import Reply, Transport
 from pump.errors import (
     AccessDenied,
     ConfigurationError,
+    ConnectionFailed,
     CredentialsExpired,
     PumpError,
     Throttled,
@@ -181,3 +182,18 @@ async def test_when_anything_happens_then_no_secret_is_printed_or_logged(
     for secret in (SECRET, TOKEN, ACCESS_KEY_ID, "a private body"):
         assert secret not in printed
         assert secret not in caplog.text
+
+
+async def test_when_a_proxy_refuses_then_its_password_is_not_told(
+    aws: FakeAws, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R57: neither in the error nor in what led to it."""
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, aws.url.replace("//", "//me:hunter2@"))
+    aws.always = Answer(status=407, body=b"")
+
+    with pytest.raises(ConnectionFailed, match="proxy") as caught:
+        await _list(connect(endpoint_url="https://aws.example", max_attempts=1))
+
+    assert [seen.method for seen in aws.seen] == ["CONNECT"]
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))

@@ -49,9 +49,11 @@ async def test_when_it_was_never_used_then_closing_does_nothing(
 
 
 async def test_when_it_is_closed_then_long_polls_end_at_once_and_calls_may_finish(
-    aws: FakeAws, connect: Connect
+    aws: FakeAws, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Draining changes no outcome: a delete under way is not broken off."""
+    # On a machine that is busy the call may take its time; closing waits no longer than it does.
+    monkeypatch.setattr("gateways._aws.sdk_transport.CLOSE_GRACE_S", 15.0)
     transport = connect()
     poll_wait, call_wait = Wait(), Wait()
     aws.script.append(poll_wait)

@@ -12,7 +12,7 @@ from botocore.retries.standard import ExponentialBackoff
 from gateways._aws.transport import Reply, Transport
 from pump.errors import AccessDenied, ConnectionFailed, CredentialsExpired, PumpError, Throttled
 
-from .conftest import Connect, SettingsFor
+from .conftest import Connect
 from .fake_aws import Answer, FakeAws, Reset, Step, Wait, refusal
 
 THROTTLE = refusal(400, "ThrottlingException")
@@ -143,18 +143,20 @@ async def test_when_nobody_listens_then_the_connection_has_failed_and_recovers(
 
 
 async def test_when_the_reply_does_not_come_then_the_call_fails_in_time(
-    aws: FakeAws, settings_for: SettingsFor, connect: Connect
+    aws: FakeAws, connect: Connect
 ) -> None:
     """R51: a silent server is a lost one."""
-    transport = connect(read_timeout_s=20.5)
+    transport = connect(read_timeout_s=20.5, max_attempts=10)
     # Shorter than settings allow, so that the test does not take that long.
-    object.__setattr__(transport._sdk._settings, "read_timeout_s", 0.05)  # type: ignore[attr-defined]
-    aws.script.extend([Wait(), OK])
+    object.__setattr__(transport._sdk._settings, "read_timeout_s", 0.3)  # type: ignore[attr-defined]
+    aws.script.append(Wait())
+    aws.always = OK
 
     reply = await _list(transport)
 
     assert reply["QueueUrls"]
-    assert len(aws.seen) == 2
+    # More than two on a machine that is too busy for the answer to come in time.
+    assert len(aws.seen) >= 2
 
 
 async def test_when_a_streamed_body_breaks_off_then_the_connection_has_failed(

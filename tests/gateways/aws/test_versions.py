@@ -8,7 +8,7 @@ from importlib import metadata
 import pytest
 
 from gateways._aws.settings import TransportKind
-from gateways._aws.versions import MINIMUM, check_version
+from gateways._aws.versions import MINIMUM, PACKAGES, check_version
 from pump.errors import ConfigurationError
 
 from .conftest import Connect
@@ -32,7 +32,7 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, package: str, version: str | None)
 async def test_when_the_sdk_is_too_old_then_opening_names_the_cure(
     monkeypatch: pytest.MonkeyPatch, aws: FakeAws, connect: Connect, version: str
 ) -> None:
-    """R77: both transports stand on boto3."""
+    """R77: every transport stands on boto3."""
     _pretend(monkeypatch, "boto3", version)
     transport = connect()
 
@@ -49,7 +49,7 @@ async def test_when_the_sdk_is_not_installed_then_a_call_names_the_cure(
     monkeypatch: pytest.MonkeyPatch, kind: TransportKind, connect: Connect
 ) -> None:
     """R77: also for who calls without opening."""
-    _pretend(monkeypatch, kind.value, None)
+    _pretend(monkeypatch, PACKAGES[kind][-1], None)
 
     with pytest.raises(ConfigurationError, match=r"pip install 'pumphouse\[sqs\]'"):
         await connect().call("sqs", "list_queues", {})
@@ -59,7 +59,7 @@ async def test_when_the_sdk_cannot_be_imported_then_the_cure_is_named_too(
     monkeypatch: pytest.MonkeyPatch, kind: TransportKind, connect: Connect
 ) -> None:
     """R77: half an installation still has its metadata."""
-    monkeypatch.setitem(sys.modules, kind.value, None)
+    monkeypatch.setitem(sys.modules, PACKAGES[kind][-1], None)
 
     with pytest.raises(ConfigurationError, match=r"pip install 'pumphouse\[sqs\]'"):
         await connect().open()

@@ -1,0 +1,1 @@
+"""The lean transport: our own requests for the operations that cost, botocore for the rest."""

@@ -1,0 +1,222 @@
+"""Measuring: sends messages to a throw-away queue, has them handled, and says what that took.
+
+| step    | without a rate                          | with one                                    |
+|---------|-----------------------------------------|---------------------------------------------|
+| send    | all, or as many as the limit allows     | each when it is due, while others are       |
+| handle  | from the first to the last              | handled                                     |
+| measure | over the handling                       | from the first send to the last settlement  |
+
+A run ends when all are gone, when its time is over, or when it is told to; then the pump drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from ..app import App
+from ..dispatcher import Dispatcher
+from ..message import Message
+from ..subscription import Subscription
+from .meter import Meter
+from .pacing import Load
+from .percentiles import spread_of
+from .ports import CountsRequests
+from .report import Ended, Measured
+from .scratch import ScratchGateway
+
+_CHUNK = 500
+"""The most messages a call."""
+_SENDERS = 8
+"""Sends at once when each message has its moment: one that is slow must not hold up the next."""
+
+MakeMessage = Callable[[int], Message]
+"""The message of a number, each with an id of its own."""
+
+
+class Measurement:
+    """One run; `run` it once, inside the open app."""
+
+    def __init__(self, app: App, scratch: ScratchGateway, meter: Meter, load: Load) -> None:
+        self._app = app
+        self._scratch = scratch
+        self._meter = meter
+        self._load = load
+        self._clock = app.clock
+        self._over = asyncio.Event()
+        self._ended: Ended | None = None
+        self._is_all_sent = False
+        self._send_requests: dict[str, int] | None = None
+        self.has_begun = False
+        """Whether there is something that `stop` would let finish."""
+        self.sent = 0
+        """Messages so far that the broker has."""
+
+    @property
+    def done(self) -> int:
+        """Messages so far that have left the queue for good."""
+        return self._meter.done
+
+    @property
+    def total(self) -> int:
+        """Messages that are to be sent."""
+        return self._load.total
+
+    def stop(self) -> None:
+        """End the run; what runs may finish, and is not measured any more."""
+        self._end(Ended.STOPPED)
+
+    async def run(self, subscription: Subscription, make: MakeMessage) -> Measured:
+        """Send and handle; the subscription is one of the scratch gateway's.
+
+        Raises whatever makes sending fail, or the pump stop for good.
+        """
+        self.has_begun = True
+        dispatcher = self._app.dispatcher([subscription])
+        await dispatcher.runtime.make_channels(subscription)
+        self._meter.on_settled = self._look
+        before = self._requests()
+        send_s = 0.0
+        if self._load.rate is None:
+            send_s = await self._send_all(subscription.queue, make)
+            self._send_requests = self._requests_since(before)
+        started_s, cpu_s = self._clock.now_s(), time.process_time()
+        if self._ended is not None:  # Whoever stops it before any handler ran wants none to run.
+            return self._measured(started_s, send_s, 0.0, self._requests_since(before))
+        async with self._pumping(dispatcher) as pumping:
+            if self._load.rate is not None:
+                send_s = await self._send_paced(subscription.queue, make)
+            await self._wait(pumping)
+            cpu_s = time.process_time() - cpu_s
+            self._meter.stop()
+            return self._measured(started_s, send_s, cpu_s, self._requests_since(before))
+
+    async def _send_all(self, queue: str, make: MakeMessage) -> float:
+        started_s = self._clock.now_s()
+        for start in range(0, self.total, _CHUNK):
+            if self._ended or self._clock.now_s() - started_s > self._load.limit_s:
+                break
+            numbers = range(start, min(start + _CHUNK, self.total))
+            await self._send(queue, {number: self._clock.now_s() for number in numbers}, make)
+        self._note_all_sent()
+        return self._clock.now_s() - started_s
+
+    async def _send_paced(self, queue: str, make: MakeMessage) -> float:
+        started_s, load = self._clock.now_s(), self._load
+        gate = asyncio.Semaphore(_SENDERS)
+        count = 0
+        async with asyncio.TaskGroup() as sending:
+            while count < load.total and not self._over.is_set():
+                elapsed_s = self._clock.now_s() - started_s
+                due = min(load.due_count(elapsed_s), count + _CHUNK)
+                moments = {n: started_s + load.due_at_s(n) for n in range(count, due)}
+                if moments:
+                    await gate.acquire()
+                    task = sending.create_task(self._send(queue, moments, make), name="bench send")
+                    task.add_done_callback(lambda _: gate.release())
+                count = due
+                if elapsed_s > load.limit_s:
+                    break
+                await self._pause(load.pause_s(count, self._clock.now_s() - started_s))
+        self._note_all_sent()
+        return self._clock.now_s() - started_s
+
+    async def _pause(self, seconds: float) -> None:
+        """That long, unless it is over before: the next message may be due in an hour."""
+        try:
+            async with self._clock.timeout(seconds):
+                await self._over.wait()
+        except TimeoutError:
+            pass
+
+    async def _send(self, queue: str, moments: dict[int, float], make: MakeMessage) -> None:
+        messages = [make(number) for number in moments]
+        ids = [message.id for message in messages]
+        # Before the send: a message may be handled before the sender has its answer.
+        self._meter.expect(dict(zip(ids, moments.values(), strict=True)))
+        try:
+            await self._app.post_all(messages, queue=queue)
+        except BaseException:
+            self._meter.give_up(ids)
+            raise
+        self.sent += len(messages)
+
+    @asynccontextmanager
+    async def _pumping(self, dispatcher: Dispatcher) -> AsyncIterator[asyncio.Task[None]]:
+        pumping = asyncio.create_task(dispatcher.run(), name="bench pump")
+        pumping.add_done_callback(lambda _: self._over.set())
+        try:
+            yield pumping
+            dispatcher.drain()
+            await pumping
+        finally:
+            if not pumping.done():
+                dispatcher.stop_now()
+                await asyncio.wait([pumping])
+
+    async def _wait(self, pumping: asyncio.Task[None]) -> None:
+        """Until it is over; a pump that stops for good raises why."""
+        timer = self._clock.call_later(self._load.limit_s, lambda: self._end(Ended.TIME))
+        waiting = asyncio.create_task(self._over.wait(), name="bench end")
+        try:
+            await asyncio.wait([pumping, waiting], return_when=asyncio.FIRST_COMPLETED)
+            if pumping.done():
+                pumping.result()
+                self._end(Ended.STOPPED)
+        finally:
+            timer.cancel()
+            waiting.cancel()
+            await asyncio.wait([waiting])
+
+    def _note_all_sent(self) -> None:
+        self._is_all_sent = True
+        self._look()
+
+    def _look(self) -> None:
+        if self._is_all_sent and not self._meter.outstanding:
+            self._end(Ended.ALL)
+
+    def _end(self, how: Ended) -> None:
+        if self._ended is None:
+            self._ended = how
+        self._over.set()
+
+    def _requests(self) -> Counter[str] | None:
+        inner = self._scratch.inner
+        return Counter(inner.request_counts) if isinstance(inner, CountsRequests) else None
+
+    def _requests_since(self, before: Counter[str] | None) -> dict[str, int] | None:
+        now = self._requests()
+        return None if before is None or now is None else dict(now - before)
+
+    def _measured(
+        self, started_s: float, send_s: float, cpu_s: float, requests: dict[str, int] | None
+    ) -> Measured:
+        meter = self._meter
+        ended = self._ended or Ended.STOPPED
+        end_s = self._clock.now_s()
+        if ended is Ended.ALL and meter.timeline:
+            end_s = meter.timeline[-1][0]
+        return Measured(
+            rate=self._load.rate,
+            sent=self.sent,
+            send_s=send_s,
+            handled=meter.handled,
+            rejected=meter.rejected,
+            retried=meter.retried,
+            lost=meter.lost_count,
+            wall_s=end_s - started_s,
+            cpu_s=cpu_s,
+            busy_s=sum(meter.run_times_s),
+            latency=spread_of(meter.latencies_s),
+            run=spread_of(meter.run_times_s),
+            calls=meter.calls,
+            requests=requests,
+            send_requests=self._send_requests,
+            timeline=tuple((moment_s - started_s, count) for moment_s, count in meter.timeline),
+            errors=dict(meter.errors),
+            ended=ended,
+        )

@@ -1,0 +1,149 @@
+"""`pump bench`: what an app's messages take on a gateway."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from .exit_codes import ExitCode
+from .options import duration, gateway_option, json_option
+
+_ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
+_PRICE = click.FloatRange(min=0)
+
+
+@click.command(short_help="Measure an app on a gateway.")
+@click.argument("target", metavar="MODULE:APP")
+@click.option(
+    "--subscription", "-s", metavar="NAME", help="Whose messages; needed when there are several."
+)
+@click.option(
+    "--messages",
+    "-n",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many to send at most. Default: 10,000; 1,000 when the app's handlers run; with "
+    "--rate as many as --for has room for.",
+)
+@click.option(
+    "--rate",
+    type=_ABOVE_ZERO,
+    metavar="N",
+    help="Send N a second while they are handled, and so measure latency. Default: have all of "
+    "them wait, and so measure throughput.",
+)
+@click.option(
+    "--for",
+    "limit",
+    type=duration,
+    metavar="DURATION",
+    default="30s",
+    help="The most that sending takes, and handling after it. Default: 30s.",
+)
+@click.option(
+    "--body",
+    metavar="JSON|@FILE|-",
+    help="Send this body, and have the app's own handlers handle it.",
+)
+@click.option("--type", "type_name", metavar="NAME", default="", help="The messages' type.")
+@click.option(
+    "--groups",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=0,
+    help="Spread the messages over N ordering groups. Default: they have none.",
+)
+@click.option(
+    "--handler",
+    type=click.Choice(["app", "none"]),
+    help="app runs the app's own handlers, with all they do to the world; none does nothing, and "
+    "measures the pump and the gateway alone. Default: app with --body, none without.",
+)
+@click.option(
+    "--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Another concurrency."
+)
+@click.option("--prefetch", type=click.IntRange(min=0), metavar="N", help="Another prefetch.")
+@click.option("--lease", type=duration, metavar="DURATION", help="Another lease.")
+@click.option(
+    "--keep-options",
+    is_flag=True,
+    help="Make the throw-away queues with the subscription's own options. Not for a queue that is "
+    "subscribed to a topic or a subject: it would get what is published there.",
+)
+@click.option("--sqs-price", type=_PRICE, metavar="USD", help="A million requests.")
+@click.option("--put-price", type=_PRICE, metavar="USD", help="A thousand PUTs.")
+@click.option("--list-price", type=_PRICE, metavar="USD", help="A thousand LISTs.")
+@click.option("--get-price", type=_PRICE, metavar="USD", help="A thousand GETs.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask; needed where nobody can answer.")
+@gateway_option
+@json_option
+def bench(
+    target: str,
+    *,
+    subscription: str | None,
+    messages: int | None,
+    rate: float | None,
+    limit: timedelta,
+    body: str | None,
+    type_name: str,
+    groups: int,
+    handler: str | None,
+    concurrency: int | None,
+    prefetch: int | None,
+    lease: timedelta | None,
+    keep_options: bool,
+    sqs_price: float | None,
+    put_price: float | None,
+    list_price: float | None,
+    get_price: float | None,
+    yes: bool,
+    gateway: str | None,
+    as_json: bool,
+) -> ExitCode:
+    """Measure what messages take: throughput, latency, processor time, requests and dollars.
+
+    It goes through queues of its own, made for the run and emptied after it: no real queue is
+    received from, sent to or purged, not even by what handlers post through the app. Handlers do
+    whatever else they do, so they run only with --body, and after a question.
+
+    \b
+    Examples:
+      pump bench app:app                                   (the pump and the gateway alone)
+      pump bench app:app --rate 200 --for 1m               (latency at a steady pace)
+      pump bench app:app --body '{"name": "Ada"}' --yes    (with the app's own handlers)
+      pump bench app:app --gateway sqs://eu-west-1 --concurrency 50
+      pump bench app:app --json | jq .measured.throughput
+
+    Ctrl-C ends it early: what runs finishes, the queues are emptied, the figures are printed.
+    """
+    from ..bench.pricing import Prices
+    from .bench_choice import BenchOptions
+    from .benching import bench_app
+
+    return bench_app(
+        BenchOptions(
+            target=target,
+            gateway=gateway,
+            subscription=subscription,
+            messages=messages,
+            rate=rate,
+            limit=limit,
+            body=body,
+            type_name=type_name,
+            groups=groups,
+            handler=handler,
+            concurrency=concurrency,
+            prefetch=prefetch,
+            lease=lease,
+            keeps_options=keep_options,
+            prices=Prices.given(
+                puts_1000=put_price,
+                lists_1000=list_price,
+                gets_1000=get_price,
+                sqs_million=sqs_price,
+            ),
+            is_sure=yes,
+            as_json=as_json,
+        )
+    )
