@@ -8,7 +8,8 @@ import json
 import os
 import platform
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,37 +18,67 @@ from rich.console import Console
 
 from .catalogue import BY_NAME, CONTENDERS
 from .contender import Contender, Group
+from .grid import Grid
 from .rounds import Results, run_rounds
+from .stored import Measured, load_all, merged, save
 from .summary import aims, row_of
-from .tables import grids
+from .tables import aims_grid, measured_grids
 
 README = Path(__file__).with_name("README.md")
+RESULTS = README.with_name("results")
 _FILE_WIDTH = 140
 ROOT_README = README.parent.parent / "README.md"
-_GROUPS = {group.name.lower().replace("_", "-"): group for group in Group}
+_GROUPS = {group.key: group for group in Group}
 _MARKED = re.compile(r"(<!-- last run -->\n).*?(<!-- end of last run -->)", re.DOTALL)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print tables or JSON. Never fails for a figure: machines differ."""
     options = _parse(arguments)
-    results = _measure(options)
+    shown = load_all(RESULTS) if options.stored else list(_measure(options))
+    if not shown:
+        raise SystemExit("nothing is kept yet: measure with --write first")
     if options.json:
-        print(json.dumps(_as_json(results), indent=2))
+        print(json.dumps(_as_json(merged(shown)), indent=2))
     else:
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=_FILE_WIDTH)
-        console.print(f"{_machine()}; {options.repeat} rounds, medians")
-        for grid in grids(results):
-            console.print(grid.to_rich())
-        for name, missing in results.missing.items():
-            console.print(f"not measured: {name}, needs {missing}")
+        _print(shown)
     if options.write:
-        said, *tables = _as_markdown(results, options.repeat)
-        README.write_text(with_last_run(README.read_text(), [said, *tables]))
-        # The last table says how we compare; that is what a newcomer wants to know.
-        ROOT_README.write_text(with_last_run(ROOT_README.read_text(), [said, tables[-1]]))
+        _write(load_all(RESULTS))
+
+
+def _print(shown: Sequence[Measured]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_FILE_WIDTH)
+    for each in shown:
+        console.print(each.said)
+        for grid in measured_grids(each.results):
+            console.print(grid.to_rich())
+    results = merged(shown)
+    console.print(aims_grid(results).to_rich())
+    for name, missing in results.missing.items():
+        console.print(f"not measured: {name}, needs {missing}")
+
+
+def _write(stored: Sequence[Measured]) -> None:
+    found = aims_grid(merged(stored))
+    README.write_text(with_last_run(README.read_text(), as_markdown(stored, found)))
+    # How we compare is what a newcomer wants to know.
+    said = f"{_when(stored)}. Details: `benchmarks/README.md`."
+    ROOT_README.write_text(with_last_run(ROOT_README.read_text(), [found.to_markdown(said)]))
+
+
+def as_markdown(stored: Sequence[Measured], found: Grid) -> list[str]:
+    """Every table, with when and where it was measured; the aims at the end."""
+    return [
+        *(grid.to_markdown(each.said) for each in stored for grid in measured_grids(each.results)),
+        found.to_markdown(f"From the tables above. {_when(stored)}."),
+    ]
+
+
+def _when(stored: Sequence[Measured]) -> str:
+    dates = sorted({each.on for each in stored})
+    return f"Measured on {dates[0]}" if len(dates) == 1 else f"Measured {dates[0]} – {dates[-1]}"
 
 
 def with_last_run(readme: str, parts: Sequence[str]) -> str:
@@ -67,25 +98,58 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--repeat", type=int, default=5, help="rounds (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--write", action="store_true", help="put the tables into README.md")
+    parser.add_argument(
+        "--write", action="store_true", help="keep the results, and put the tables into README.md"
+    )
+    parser.add_argument(
+        "--stored", action="store_true", help="measure nothing, show what --write has kept"
+    )
     options = parser.parse_args(arguments)
     if options.messages < 1 or options.repeat < 1:
         parser.error("--messages and --repeat must be 1 or more")
-    if options.write and (options.only or options.group):
-        parser.error("--write needs all contenders; leave --only and --group out")
+    if options.write and options.only:
+        parser.error("--write needs whole groups; use --group instead of --only")
+    if options.stored and (options.only or options.group):
+        parser.error("--stored shows all that was kept; leave --only and --group out")
     return options
 
 
-def _measure(options: argparse.Namespace) -> Results:
-    wanted = [each for each in CONTENDERS if _is_wanted(each, options)]
+def _measure(options: argparse.Namespace) -> Iterator[Measured]:
+    """Group after group: what one of them has measured is kept though the next should break."""
     console = Console(stderr=True)
+    for group in Group:
+        wanted = [each for each in CONTENDERS if each.group is group and _is_wanted(each, options)]
+        if not wanted:
+            continue
+        measured = _measure_group(group, wanted, options, console)
+        console.print(f"{group.key}: {measured.took_s:,.0f} s")
+        if options.write:
+            save(measured, RESULTS)
+        yield measured
+
+
+def _measure_group(
+    group: Group, wanted: Sequence[Contender], options: argparse.Namespace, console: Console
+) -> Measured:
+    started_s = time.monotonic()
     with console.status("starting") as status:
 
         def show(round_: int, contender: Contender) -> None:
             count = contender.messages(options.messages)
-            status.update(f"round {round_ + 1} of {options.repeat}: {contender.title}, {count:,}")
+            what = f"{group.key}, round {round_ + 1} of {options.repeat}"
+            status.update(f"{what}: {contender.title}, {count:,}")
 
-        return run_rounds(wanted, messages=options.messages, repeat=options.repeat, on_start=show)
+        results = run_rounds(
+            wanted, messages=options.messages, repeat=options.repeat, on_start=show
+        )
+    return Measured(
+        group=group,
+        on=str(datetime.datetime.now(datetime.UTC).date()),
+        machine=_machine(),
+        load=round(os.getloadavg()[1], 1) if hasattr(os, "getloadavg") else None,
+        took_s=round(time.monotonic() - started_s, 1),
+        results=results,
+    )
 
 
 def _is_wanted(contender: Contender, options: argparse.Namespace) -> bool:
@@ -97,8 +161,7 @@ def _is_wanted(contender: Contender, options: argparse.Namespace) -> bool:
 
 def _machine() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    load = f", load {os.getloadavg()[1]:.1f}" if hasattr(os, "getloadavg") else ""
-    return f"Python {platform.python_version()}, {platform.system()}, {cores} cores{load}"
+    return f"Python {platform.python_version()}, {platform.system()}, {cores} cores"
 
 
 def _as_json(results: Results) -> dict[str, Any]:
@@ -112,12 +175,6 @@ def _as_json(results: Results) -> dict[str, Any]:
         "missing": results.missing,
         "aims": [attrs.asdict(aim) | {"is_met": aim.is_met} for aim in aims(results.readings)],
     }
-
-
-def _as_markdown(results: Results, repeat: int) -> list[str]:
-    today = datetime.datetime.now(datetime.UTC).date()
-    said = f"Measured on {today}: {_machine()}; medians of {repeat} interleaved rounds."
-    return [said, *(grid.to_markdown() for grid in grids(results))]
 
 
 if __name__ == "__main__":

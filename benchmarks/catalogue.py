@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from .brokers.catalogue import BROKER_CONTENDERS
 from .contender import Contender, Group
+from .growth.catalogue import GROWTH_CONTENDERS
+from .s3.catalogue import S3_CONTENDERS
 from .server_catalogue import SQS_SERVERS
+from .spark.catalogue import SPARK_CONTENDERS
 from .sqs_catalogue import SQS_CONTENDERS
+from .sqs_latency.catalogue import LATENCY_CONTENDERS
+from .watching.catalogue import SEALING, WATCHED_CONTENDERS
 
 __all__ = ["BY_NAME", "CONTENDERS", "Contender", "Group"]
 
@@ -94,6 +100,12 @@ CONTENDERS = (
         note="not synced on commit",
     ),
     Contender(
+        name="port-pump",
+        title="with the pump",
+        group=Group.OVERHEAD,
+        module="pump_memory",
+    ),
+    Contender(
         name="port",
         title="memory gateway without a pump",
         group=Group.OVERHEAD,
@@ -108,7 +120,14 @@ CONTENDERS = (
         share=20.0,
         max_rounds=1,
     ),
+    *GROWTH_CONTENDERS,
     *SQS_CONTENDERS,
+    *LATENCY_CONTENDERS,
     *SQS_SERVERS,
+    *WATCHED_CONTENDERS,
+    SEALING,
+    *SPARK_CONTENDERS,
+    *S3_CONTENDERS,
+    *BROKER_CONTENDERS,
 )
 BY_NAME = {contender.name: contender for contender in CONTENDERS}

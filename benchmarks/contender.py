@@ -17,10 +17,22 @@ class Group(StrEnum):
     MEMORY = "In memory"
     DURABLE = "Durable"
     OVERHEAD = "Ports only"
+    GROWTH = "Growth"
     FLATNESS = "Memory flatness"
     SQS = "SQS"
     SQS_FAR = "SQS, 10 ms away"
+    SQS_LATENCY = "SQS, far away"
     SQS_SERVERS = "SQS servers"
+    WATCHED = "Watched"
+    SPARK = "Spark"
+    S3 = "S3"
+    RABBITMQ = "RabbitMQ"
+    NATS = "NATS JetStream"
+
+    @property
+    def key(self) -> str:
+        """Its name on the command line, and of the file with its results."""
+        return self.name.lower().replace("_", "-")
 
 
 @attrs.frozen(kw_only=True)

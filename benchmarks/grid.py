@@ -28,11 +28,12 @@ class Grid:
             table.add_row(*line)
         return table
 
-    def to_markdown(self) -> str:
-        """For README.md."""
+    def to_markdown(self, said: str = "") -> str:
+        """For README.md; `said` stands between the title and the table."""
         rules = ["---" if self._is_text(at) else "---:" for at in range(len(self.head))]
         lines = [self.head, rules, *self.lines]
-        return "\n".join([f"**{self.title}**", "", *(f"| {' | '.join(line)} |" for line in lines)])
+        above = [f"**{self.title}**", "", *([said, ""] if said else [])]
+        return "\n".join([*above, *(f"| {' | '.join(line)} |" for line in lines)])
 
     def _is_text(self, position: int) -> bool:
         return position in (0, len(self.head) - 1)

@@ -14,16 +14,19 @@ _TITLES = {
     "pump-local": "pump local",
     "localstack": "LocalStack",
     "moto": "moto server",
+    "bare": "bare server",
 }
 _NEEDS = {
     "pump-local": "pumphouse[local]",
     "localstack": "localstack-core",
     "moto": "moto",
+    "bare": "pumphouse[local]",
 }
 _NOTES = {
     "pump-local": "every send on the disk",
     "localstack": "in memory",
     "moto": "in memory",
+    "bare": "the machine's share: fdatasync, no SQS",
 }
 # Share of the messages, processes and connections each. More connections do not make LocalStack
 # faster; moto becomes slower with a second one, and then also loses deletes.
@@ -32,8 +35,10 @@ _LIFE: Mapping[str, tuple[float, int, int]] = {
     "localstack": (0.08, 1, 4),
     "moto": (0.02, 1, 1),
 }
+_FULL_RATE = 1_000.0
 # Moto and LocalStack get a rate at which they do not fall behind.
 _LATENCY: Mapping[str, tuple[float, float]] = {
+    "bare": (0.08, 1_000.0),
     "pump-local": (0.08, 1_000.0),
     "localstack": (0.008, 100.0),
     "moto": (0.004, 50.0),
@@ -65,7 +70,7 @@ def _latency(server: str, share: float, rate: float) -> Contender:
     return attrs.evolve(
         _contender("latency", server),
         share=share,
-        max_rounds=_ROUNDS if server == "pump-local" else 1,
+        max_rounds=_ROUNDS if rate >= _FULL_RATE else 1,
         options={"server": server, "rate": rate},
     )
 

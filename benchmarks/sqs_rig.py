@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ from urllib.parse import urlsplit
 import attrs
 
 from .reading import Reading, Stopwatch
+from .sqs_latency.probe import probing
 
 QUEUE = "ticks"
 REGION = "us-east-1"
 _ROOT = Path(__file__).resolve().parent.parent
 _SEND_BATCH = 10
-_PATIENCE_S = 120.0
+_PATIENCE_S = 300.0
 _ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "benchmark",
     "AWS_SECRET_ACCESS_KEY": "benchmark",
@@ -41,8 +42,9 @@ _ENVIRONMENT = {
 class Rig:
     """The stand-in, with one empty queue whose messages are held back."""
 
-    def __init__(self, endpoint: str, *, latency_ms: float = 0.0) -> None:
+    def __init__(self, endpoint: str, *, latency_ms: float = 0.0, is_probed: bool = False) -> None:
         self.endpoint = endpoint
+        self._is_probed = is_probed
         self._latency_ms = latency_ms
         self._connection = HTTPConnection(urlsplit(endpoint).netloc, timeout=_PATIENCE_S)
         self.queue_url: str = self._operate("CreateQueue", QueueName=QUEUE)["QueueUrl"]
@@ -62,11 +64,15 @@ class Rig:
         """
         self._ask("GET", "/polled")
         watch = Stopwatch()
-        with watch.span("consume"):
-            self._ask("POST", f"/release?ms={self._latency_ms:g}")
-            drained = self._ask("GET", "/drained")
+        with probing(self.endpoint) if self._is_probed else nullcontext() as probe:
+            with watch.span("consume"):
+                self._ask("POST", f"/release?ms={self._latency_ms:g}")
+                if probe is not None:
+                    probe.go()
+                drained = self._ask("GET", "/drained")
+            figures = {} if probe is None else {"call_ms": probe.call_ms()}
         self._ask("POST", "/flush")
-        return attrs.evolve(watch.reading(count), calls=drained["calls"])
+        return attrs.evolve(watch.reading(count), calls=drained["calls"], figures=figures)
 
     def close(self) -> None:
         """Hang up."""
@@ -85,10 +91,12 @@ class Rig:
 
 
 @contextmanager
-def sqs_rig(*, latency_ms: float = 0.0) -> Iterator[Rig]:
-    """A fresh stand-in, set up for one measurement."""
+def sqs_rig(*, latency_ms: float = 0.0, is_probed: bool = False) -> Iterator[Rig]:
+    """A fresh stand-in, set up for one measurement. Probed, the reading says what a call took a
+    bare client meanwhile.
+    """
     with sqs_server() as endpoint:
-        rig = Rig(endpoint, latency_ms=latency_ms)
+        rig = Rig(endpoint, latency_ms=latency_ms, is_probed=is_probed)
         try:
             yield rig
         finally:
@@ -99,7 +107,7 @@ def sqs_rig(*, latency_ms: float = 0.0) -> Iterator[Rig]:
 def sqs_server() -> Iterator[str]:
     """The address of a fresh stand-in; meanwhile SDKs find credentials, and no one's settings."""
     with (
-        _environment(),
+        aws_environment(),
         subprocess.Popen(
             [sys.executable, "-m", f"{__package__}.sqs_server"],
             stdin=subprocess.PIPE,
@@ -117,7 +125,8 @@ def sqs_server() -> Iterator[str]:
 
 
 @contextmanager
-def _environment() -> Iterator[None]:
+def aws_environment() -> Iterator[None]:
+    """SDKs, of child processes too, find credentials, and no one's settings."""
     before = dict(os.environ)
     for name in [name for name in before if name.startswith("AWS_")]:
         del os.environ[name]

@@ -2,42 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
-from .catalogue import BY_NAME, CONTENDERS
+from .catalogue import CONTENDERS
 from .contender import Contender, Group
 from .grid import Grid, times
+from .growth.tables import growth_grid
 from .rounds import Results
+from .s3.tables import s3_grids
 from .server_tables import server_grids
-from .summary import Aim, Figure, aims, cheaper, compare, faster, row_of
+from .spark.tables import spark_grids
+from .sqs_latency.tables import latency_grid
+from .summary import Figure, aims, cheaper, compare, faster, row_of
+from .watching.tables import watched_grid
 
 _OURS = {
     Group.MEMORY: "pump",
     Group.DURABLE: "pump-local",
     Group.SQS: "pump-sqs",
     Group.SQS_FAR: "pump-sqs-far",
+    Group.RABBITMQ: "rabbitmq-pump",
+    Group.NATS: "nats-pump",
 }
 _COMPARED = (Group.MEMORY, Group.DURABLE)
 _COUNTED = (Group.SQS, Group.SQS_FAR)
+_CONSUMED = (Group.RABBITMQ, Group.NATS)
 
 
 def grids(results: Results) -> list[Grid]:
-    """Every table that has a line."""
+    """Every table that has a line; the last says how we stand to our aims."""
+    found = aims_grid(results)
+    return [*measured_grids(results), *([found] if found.lines else [])]
+
+
+def measured_grids(results: Results) -> list[Grid]:
+    """Every table that has a line, without the aims."""
     made = [
-        *(_group_grid(group, results) for group in _COMPARED),
+        *(_group_grid(group, results, "send, handle, settle") for group in _COMPARED),
         *(_calls_grid(group, results) for group in _COUNTED),
+        latency_grid(results),
+        *(_group_grid(group, results, "receive, handle, settle") for group in _CONSUMED),
         *server_grids(results),
         _overhead_grid(results),
+        growth_grid(results),
+        watched_grid(results),
+        *spark_grids(results),
+        *s3_grids(results),
         _flatness_grid(results),
-        _aims_grid(aims(results.readings)),
     ]
     return [grid for grid in made if grid.lines]
 
 
-def _group_grid(group: Group, results: Results) -> Grid:
+def _group_grid(group: Group, results: Results, what: str) -> Grid:
     head = (group.value, "messages", "msg/s", "CPU µs/msg", "ours ×", "CPU ×", "")
     lines = _lines(group, results, _contender_line, len(head))
-    return Grid(f"{group.value}: send, handle, settle", head, lines)
+    return Grid(f"{group.value}: {what}", head, lines)
 
 
 def _calls_grid(group: Group, results: Results) -> Grid:
@@ -87,11 +106,10 @@ def _calls_line(contender: Contender, results: Results) -> tuple[str, ...]:
 
 
 def _overhead_grid(results: Results) -> Grid:
-    named = [("with the pump", "pump"), (BY_NAME["port"].title, "port")]
     lines = [
-        (title, f"{Figure.of([r.span_cpu_us('pump') for r in readings]).median:.1f}", "")
-        for title, name in named
-        if (readings := results.readings.get(name))
+        (each.title, f"{Figure.of([r.span_cpu_us('pump') for r in readings]).median:.1f}", "")
+        for each in _of_group(Group.OVERHEAD)
+        if (readings := results.readings.get(each.name))
     ]
     head = ("Memory gateway", "CPU µs/msg", "")
     return Grid("Pump overhead: receive, dispatch, settle", head, tuple(lines))
@@ -106,18 +124,19 @@ def _flatness_grid(results: Results) -> Grid:
     return Grid("Memory flatness: RSS", ("after messages", "MiB", ""), tuple(lines))
 
 
-def _aims_grid(found: Sequence[Aim]) -> Grid:
+def aims_grid(results: Results) -> Grid:
+    """Every aim whose contenders were measured."""
     lines = [
         (
             aim.title,
-            f"{'<' if aim.is_upper else '≥'} {aim.target:g}",
+            f"{'≤' if aim.is_upper else '≥'} {aim.target:g}",
             f"{aim.measured.median:.2f}",
             f"{aim.measured.low:.2f} – {aim.measured.high:.2f}",
             times(aim.by_cpu),
             aim.unit,
             "met" if aim.is_met else "not met",
         )
-        for aim in found
+        for aim in aims(results.readings)
     ]
     return Grid("Aims", ("Aim", "target", "median", "rounds", "by CPU", "unit", ""), tuple(lines))
 

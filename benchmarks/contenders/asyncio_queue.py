@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from pump import event_loop
+
 from ..reading import Reading, Stopwatch
 
 
@@ -31,4 +33,4 @@ async def _measure(count: int) -> Reading:
 
 
 def run(count: int) -> Reading:
-    return asyncio.run(_measure(count))
+    return event_loop.run(_measure(count))

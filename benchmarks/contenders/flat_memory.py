@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import resource
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import attrs
 
 from gateways.memory import MemoryGateway
+from pump import event_loop
 
 from ..reading import Reading, Stopwatch
 from .pump_app import BenchmarkApp
@@ -57,4 +57,4 @@ async def _measure(count: int) -> Reading:
 
 
 def run(count: int) -> Reading:
-    return asyncio.run(_measure(count))
+    return event_loop.run(_measure(count))

@@ -6,9 +6,8 @@ than a loop with the pump's own window would.
 
 from __future__ import annotations
 
-import asyncio
-
 from gateways.memory import MemoryGateway
+from pump import event_loop
 from pump.outcome import ACK, Settlement
 
 from ..reading import Reading, Stopwatch
@@ -35,4 +34,4 @@ async def _measure(count: int) -> Reading:
 
 
 def run(count: int) -> Reading:
-    return asyncio.run(_measure(count))
+    return event_loop.run(_measure(count))

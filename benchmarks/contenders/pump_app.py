@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
 
 from pump import App, Command, Subscription
 from pump.dispatcher import Dispatcher
@@ -24,23 +27,33 @@ class Tick(Command):
     number: int
 
 
+class Parcel(Command):
+    """What is sent when the size of it matters: a body of a kibibyte."""
+
+    number: int
+    load: str = "x" * 1000
+
+
 SUBSCRIPTION = Subscription(queue="ticks", request=Tick)
 
 
 class BenchmarkApp:
     """An app whose handler counts, and nothing else."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(
+        self, gateway: Gateway, request: type[Tick | Parcel] = Tick, **options: Any
+    ) -> None:
         # A benchmark leaves no data folder behind.
-        self.app = App(gateway, spill=MemorySpill())
+        self.app = App(gateway, spill=MemorySpill(), **options)
+        self._request = request
         self._gateway = gateway
         self._handled = 0
         self._milestone = 0
         self._reached = asyncio.Event()
-        self.app.register(Tick, self._handle)
-        self.app.subscribe(SUBSCRIPTION)
+        self.app.register(request, self._handle)
+        self.app.subscribe(attrs.evolve(SUBSCRIPTION, request=request))
 
-    async def _handle(self, request: Tick) -> None:
+    async def _handle(self, request: Tick | Parcel) -> None:
         self._handled += 1
         if self._handled == self._milestone:
             self._reached.set()
@@ -54,12 +67,12 @@ class BenchmarkApp:
         """Post `count` requests, a hundred a call."""
         for start in range(0, count, POST_BATCH):
             numbers = range(start, min(start + POST_BATCH, count))
-            await self.app.post_all([Tick(number) for number in numbers])
+            await self.app.post_all([self._request(number) for number in numbers])
 
     async def post_one_by_one(self, count: int) -> None:
         """Post `count` requests, each awaited."""
         for number in range(count):
-            await self.app.post(Tick(number))
+            await self.app.post(self._request(number))
 
     @asynccontextmanager
     async def pumping(self) -> AsyncIterator[Dispatcher]:
@@ -85,9 +98,12 @@ class BenchmarkApp:
         return own.visible + own.in_flight + own.delayed
 
 
-async def measure(gateway: Gateway, count: int, *, is_batched: bool) -> Reading:
-    """Post everything, then pump until everything is handled and acked."""
-    bench = BenchmarkApp(gateway)
+async def measure(gateway: Gateway, count: int, *, is_batched: bool, **options: Any) -> Reading:
+    """Post everything, then pump until everything is handled and acked.
+
+    `options` are `BenchmarkApp`'s, and so the app's.
+    """
+    bench = BenchmarkApp(gateway, **options)
     watch = Stopwatch()
     async with bench.app:
         await bench.make_queue()

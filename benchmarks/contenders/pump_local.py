@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from pathlib import Path
 
 from gateways.local import LocalGateway
+from pump import event_loop
 
 from ..reading import Reading
 from .pump_app import measure
@@ -15,4 +15,4 @@ from .pump_app import measure
 def run(count: int) -> Reading:
     with tempfile.TemporaryDirectory(dir=".") as folder:
         gateway = LocalGateway(Path(folder) / "queues")
-        return asyncio.run(measure(gateway, count, is_batched=True))
+        return event_loop.run(measure(gateway, count, is_batched=True))

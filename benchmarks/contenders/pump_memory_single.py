@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from gateways.memory import MemoryGateway
+from pump import event_loop
 
 from ..reading import Reading
 from .pump_app import measure
 
 
 def run(count: int) -> Reading:
-    return asyncio.run(measure(MemoryGateway(), count, is_batched=False))
+    return event_loop.run(measure(MemoryGateway(), count, is_batched=False))

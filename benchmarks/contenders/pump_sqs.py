@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pump import App
+from pump import App, Subscription, event_loop
 from pump.stores.spill import MemorySpill
 
 from ..reading import Reading
@@ -12,7 +12,10 @@ from ..sqs_rig import REGION, Rig, sqs_rig
 from .pump_app import POST_BATCH, SUBSCRIPTION, Tick
 
 
-async def _measure(rig: Rig, count: int, transport: str) -> Reading:
+async def measure(
+    rig: Rig, count: int, transport: str, subscription: Subscription = SUBSCRIPTION
+) -> Reading:
+    """Post everything while it is held back, then pump until the last delete."""
     handled = 0
     # A benchmark leaves no data folder behind.
     app = App(f"sqs://{REGION}?endpoint={rig.endpoint}&transport={transport}", spill=MemorySpill())
@@ -22,7 +25,7 @@ async def _measure(rig: Rig, count: int, transport: str) -> Reading:
         handled += 1
 
     app.register(Tick, handle)
-    app.subscribe(SUBSCRIPTION)
+    app.subscribe(subscription)
     async with app:
         for start in range(0, count, POST_BATCH):
             numbers = range(start, min(start + POST_BATCH, count))
@@ -35,4 +38,4 @@ async def _measure(rig: Rig, count: int, transport: str) -> Reading:
 
 def run(count: int, *, transport: str = "aioboto3", latency_ms: float = 0.0) -> Reading:
     with sqs_rig(latency_ms=latency_ms) as rig:
-        return asyncio.run(_measure(rig, count, transport))
+        return event_loop.run(measure(rig, count, transport))

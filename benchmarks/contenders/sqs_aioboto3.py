@@ -8,6 +8,8 @@ from typing import Any
 
 import aioboto3
 
+from pump import event_loop
+
 from ..reading import Reading
 from ..sqs_rig import REGION, Rig, sqs_rig
 
@@ -55,4 +57,4 @@ async def _measure(rig: Rig, count: int) -> Reading:
 def run(count: int, *, latency_ms: float = 0.0) -> Reading:
     with sqs_rig(latency_ms=latency_ms) as rig:
         rig.send(count)
-        return asyncio.run(_measure(rig, count))
+        return event_loop.run(_measure(rig, count))

@@ -7,6 +7,8 @@ import asyncio
 from repid import Repid, Router
 from repid.connections.sqs import SqsServer
 
+from pump import event_loop
+
 from ..reading import Reading
 from ..sqs_rig import QUEUE, REGION, Rig, sqs_rig
 
@@ -43,4 +45,4 @@ async def _measure(rig: Rig, count: int) -> Reading:
 
 def run(count: int, *, latency_ms: float = 0.0) -> Reading:
     with sqs_rig(latency_ms=latency_ms) as rig:
-        return asyncio.run(_measure(rig, count))
+        return event_loop.run(_measure(rig, count))

@@ -8,6 +8,8 @@ from contextlib import suppress
 from taskiq.api import run_receiver_task
 from taskiq_aio_sqs import SQSBroker
 
+from pump import event_loop
+
 from ..reading import Reading
 from ..sqs_rig import QUEUE, REGION, Rig, sqs_rig
 
@@ -45,4 +47,4 @@ async def _measure(rig: Rig, count: int) -> Reading:
 
 def run(count: int, *, latency_ms: float = 0.0) -> Reading:
     with sqs_rig(latency_ms=latency_ms) as rig:
-        return asyncio.run(_measure(rig, count))
+        return event_loop.run(_measure(rig, count))

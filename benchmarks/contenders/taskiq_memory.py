@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from taskiq import InMemoryBroker
+
+from pump import event_loop
 
 from ..reading import Reading, Stopwatch
 
@@ -27,4 +27,4 @@ async def _measure(count: int) -> Reading:
 
 
 def run(count: int) -> Reading:
-    return asyncio.run(_measure(count))
+    return event_loop.run(_measure(count))

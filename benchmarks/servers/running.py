@@ -76,10 +76,20 @@ def moto(_: Path) -> Iterator[Server]:
         yield Server(_address_in(output), psutil.Process(process.pid))
 
 
+@contextmanager
+def bare(data: Path) -> Iterator[Server]:
+    """A server that does next to nothing but write to the disk (`bare_server`)."""
+    data.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "benchmarks.servers.bare_server", str(data / "sent")]
+    with _started(command) as (process, output):
+        yield Server(_address_in(output), psutil.Process(process.pid))
+
+
 SERVERS: dict[str, Callable[[Path], AbstractContextManager[Server]]] = {
     "pump-local": pump_local,
     "localstack": localstack,
     "moto": moto,
+    "bare": bare,
 }
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 import attrs
 import pytest
 
-from benchmarks.catalogue import BY_NAME, CONTENDERS, Contender
+from benchmarks.catalogue import BY_NAME, CONTENDERS, Contender, Group
 from benchmarks.child import measure
 from benchmarks.reading import Reading
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN = [contender for contender in CONTENDERS if not contender.needs]
+OWN = [each for each in CONTENDERS if not each.needs and each.group is not Group.GROWTH]
+"""Those of growth are one module, which has tests of its own."""
+WATCHED = [BY_NAME[name] for name in ("watched-bare", "watched-all-1k", "seal-1k")]
 ON_SQS = [BY_NAME[name] for name in ("sqs-boto3", "pump-sqs", "pump-sqs-boto3-far")]
 
 
@@ -28,6 +30,16 @@ def test_when_a_contender_is_measured_then_it_prints_one_well_formed_line(
 
     assert reading.messages == 150
     assert all(span.wall_s > 0 and span.cpu_s > 0 for span in reading.spans.values())
+
+
+@pytest.mark.parametrize("contender", WATCHED, ids=lambda contender: contender.name)
+def test_when_a_watched_pump_is_measured_then_every_message_went_through(
+    contender: Contender, tmp_path: Path
+) -> None:
+    for package in ("cryptography", "opentelemetry.sdk"):
+        pytest.importorskip(package)
+
+    assert measured(contender, tmp_path).messages == 150
 
 
 @pytest.mark.parametrize("contender", ON_SQS, ids=lambda contender: contender.name)
@@ -66,6 +78,7 @@ def test_what_is_measured_here_covers_pumphouse_and_the_bare_ones() -> None:
         "asyncio",
         "pump",
         "pump-single",
+        "port-pump",
         "port",
         "flat",
         "sqlite",

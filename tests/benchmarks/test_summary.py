@@ -62,7 +62,7 @@ def test_when_one_side_was_not_measured_then_there_is_no_ratio_and_no_aim() -> N
 
 
 def test_pump_overhead_is_what_the_pump_adds_to_the_ports() -> None:
-    readings = {"pump": [reading(cpu_s=0.020)], "port": [reading(cpu_s=0.004)]}
+    readings = {"port-pump": [reading(cpu_s=0.020)], "port": [reading(cpu_s=0.004)]}
 
     [aim] = aims(readings)
 
@@ -86,6 +86,22 @@ def test_the_fastest_framework_is_chosen_anew_in_each_round() -> None:
     [aim, _] = aims(readings)
 
     assert (aim.measured.low, aim.measured.high) == pytest.approx((2.0, 3.0))
+
+
+def test_the_lean_transport_has_its_aims() -> None:
+    names = ("pump-sqs-lean", "sqs-lean", "sqs-aioboto3", "sqs-workers", "sqs-celery")
+    readings = {name: [reading(calls=200)] for name in names}
+
+    found = {aim.title: (aim.target, aim.is_upper) for aim in aims(readings)}
+
+    assert found == {
+        "Pumphouse SQS, lean, to the lean loop": (0.7, False),
+        "The same to raw aioboto3": (2.5, False),
+        "The same to the fastest framework": (5.0, False),
+        "The same to Celery": (20.0, False),
+        "SQS calls, lean": (210.0, True),
+        "SQS, lean: processor time": (60.0, True),
+    }
 
 
 def test_when_either_transport_makes_too_many_calls_then_the_aim_is_missed() -> None:

@@ -1,0 +1,1 @@
+"""Spark and what it is compared with: pumps in processes, a report on DuckDB."""

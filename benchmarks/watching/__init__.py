@@ -1,0 +1,1 @@
+"""What watching costs: a pump with logs, metrics, traces, encryption, a ledger, or nothing."""
