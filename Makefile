@@ -31,20 +31,23 @@ endef
 READY := $(VENV)/.ready
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
+SPARK := $(VENV)/.spark
 BENCH := $(VENV)/.bench
 # Other people's programs that tests and benchmarks run, each in an environment of its own, .venv-<name>: most
 # of them pin a botocore that cannot live beside aioboto3.
 LOCALSTACK := .venv-localstack/.ready
 MOTO := .venv-moto/.ready
+SERVICEBUS_PEER := .venv-servicebus-peer/.ready
 SQS_CLIENTS := .venv-awscli/.ready .venv-awscli-query/.ready .venv-sqs-clients/.ready
 
-.PHONY: help demo test test-brokers test-slow check fmt bench lock clean
+.PHONY: help demo demo-spark test test-brokers test-spark test-slow check fmt bench lock clean
 
 help:
 	@echo 'Pumphouse: a message pump for Python.'
 	@echo
 	@echo 'Start here'
 	@echo '  make demo          run an app on the embedded queue: handle, retry, reject, summary'
+	@echo '  make demo-spark    orders from SQS through Spark to a table and a report; installs PySpark'
 	@echo '  make test          the tests, in random order, on two cores'
 	@echo
 	@echo 'While you work'
@@ -53,7 +56,8 @@ help:
 	@echo '  make test ARGS="-k lease -x"   a part of the tests'
 	@echo
 	@echo 'Now and then'
-	@echo '  make test-brokers  the tests against real servers (LocalStack, pump local), on loopback'
+	@echo '  make test-brokers  the tests against real servers on loopback; installs RabbitMQ where it may'
+	@echo '  make test-spark    the tests on Spark; installs PySpark, and a Java if there is none'
 	@echo '  make test-slow     kill tests and soak runs: minutes, one at a time'
 	@echo '  make bench         benchmarks against other libraries, as ratios'
 	@echo '  make lock          recompile requirements/*.txt (UPGRADE=1 for newer versions)'
@@ -65,17 +69,31 @@ help:
 demo: $(RUNTIME)
 	@$(PY) -m samples.demo $(ARGS)
 
+demo-spark: $(SPARK)
+	@$(PY) -m samples.spark_orders $(ARGS)
+
 test: $(DEV)
 	$(PY) -m pytest -n auto --maxprocesses=2 $(ARGS)
 
-# More workers than cores: these tests mostly wait for a server's timers. On two cores 12 were
-# no faster than 8, and short leases need a turn in time.
-test-brokers: $(DEV) $(LOCALSTACK) $(SQS_CLIENTS)
-	$(PY) -m pytest -m 'broker and not slow' -n 6 --timeout=120 $(ARGS)
+# More workers than cores: these tests mostly wait for a server's timers, and six keep two cores
+# busy for little more than half of the time. Short leases need a turn in time, so not many more.
+test-brokers: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER) $(SQS_CLIENTS)
+	$(PY) tests/brokers/install_rabbitmq.py
+	$(PY) -m pytest -m 'broker and not slow' -n 9 --timeout=120 --durations=12 $(ARGS)
 
-# One at a time: these tests kill processes and measure real time.
+# Two groups side by side (tests/spark/conftest.py): one session, and what starts a JVM of its own.
+test-spark: $(SPARK) $(LOCALSTACK)
+	$(PY) -m pytest tests/spark* tests/benchmarks -m spark -n 2 --dist loadgroup --timeout=300 $(ARGS)
+
+# What waits or computes first, side by side; then, one at a time, what kills processes and measures
+# real time. A choice of tests (ARGS) may leave nothing to run in one of the two.
+SLOW := $(PY) -m pytest -m slow --timeout=900 --durations=12
+SLOW_TOGETHER := tests/contract tests/fuzz tests/redrive tests/gateways/s3/simulation \
+	tests/gateways/sqs/broker/test_twenty_thousand.py
+OR_NONE = $(if $(ARGS),|| [ $$? -eq 5 ])
 test-slow: $(DEV) $(LOCALSTACK)
-	$(PY) -m pytest -m slow --timeout=900 $(ARGS)
+	$(SLOW) -n 4 $(SLOW_TOGETHER) $(ARGS) $(OR_NONE)
+	$(SLOW) $(SLOW_TOGETHER:%=--ignore=%) $(ARGS) $(OR_NONE)
 
 check: $(DEV)
 	$(PY) -m ruff check .
@@ -86,7 +104,8 @@ fmt: $(DEV)
 	$(PY) -m ruff check --fix-only .
 	$(PY) -m ruff format .
 
-bench: $(BENCH) $(LOCALSTACK) $(MOTO)
+bench: $(BENCH) $(SPARK) $(LOCALSTACK) $(MOTO)
+	$(PY) tests/brokers/install_rabbitmq.py
 	$(PY) -m benchmarks $(ARGS)
 
 # Runtime pins come from pyproject.toml alone; each further file builds on the one before.
@@ -98,13 +117,17 @@ lock: $(READY)
 	@if cmp -s requirements/uv.txt $(VENV)/uv.txt; then touch $(READY); fi
 	$(LOCK) requirements/build.in -o requirements/build.txt
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
-	$(LOCK) pyproject.toml --extra local --extra pydantic --extra reload --extra sqs --extra uvloop \
+	$(LOCK) pyproject.toml --extra crypto --extra ledger --extra local --extra nats --extra otel \
+		--extra pydantic --extra rabbitmq --extra reload --extra report --extra s3 --extra servicebus --extra sqs --extra uvloop \
 		requirements/dev.in \
 		-c requirements/runtime.txt -c requirements/build.txt -o requirements/dev.txt
-	$(LOCK) requirements/dev.txt requirements/bench.in -c requirements/dev.txt \
+	$(LOCK) pyproject.toml --extra spark requirements/dev.txt -c requirements/dev.txt \
+		-o requirements/spark.txt
+	$(LOCK) requirements/dev.txt requirements/bench.in -c requirements/spark.txt \
 		-o requirements/bench.txt
 	$(LOCK) requirements/localstack.in -o requirements/localstack.txt
 	$(LOCK) requirements/moto.in -o requirements/moto.txt
+	$(LOCK) requirements/servicebus-peer.in -o requirements/servicebus-peer.txt
 	$(LOCK) requirements/awscli.in -o requirements/awscli.txt
 	$(LOCK) requirements/awscli-query.in -o requirements/awscli-query.txt
 	$(LOCK) requirements/sqs-clients.in -c requirements/bench.txt \
@@ -142,6 +165,11 @@ $(RUNTIME): $(READY) requirements/runtime.txt requirements/build.txt pyproject.t
 
 $(DEV): $(RUNTIME) requirements/dev.txt
 	@$(call install,-r requirements/dev.txt)
+	@touch $@
+
+# Half a gigabyte, of which the tests without Spark need nothing.
+$(SPARK): $(DEV) requirements/spark.txt
+	@$(call install,-r requirements/spark.txt)
 	@touch $@
 
 $(BENCH): $(DEV) requirements/bench.txt

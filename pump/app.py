@@ -18,8 +18,8 @@ app.run()
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -27,36 +27,41 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
+from .app_parts import DEFAULT_SPILL, AppParts
 from .aws_lambda.options import DEFAULT_MARGIN, LambdaOptions
 from .clock import SYSTEM_CLOCK, Clock
 from .consumer import Consumer
 from .dispatcher import Dispatcher
 from .errors import ConfigurationError, PumpError
+from .event_loop import run
 from .events import Observer
-from .gateway_url import gateway_from_url, without_secrets
 from .mapping import Mapper
 from .observability.counters import Counters
-from .observing import Observers
+from .observability.telemetry import Telemetry
 from .pipeline import HandlerFactory, Middleware, call_constructor
 from .ports import AdminPort, Gateway
 from .posting import NO_OPTIONS, PostOptions
 from .processor import CommandProcessor
 from .registry import Handling, Registry, request_type_of
 from .runtime import Runtime, RuntimeParts
+from .sealing import Sealing
 from .signal_handling import run_until_signalled
-from .stores.spill import SpillStore, SqliteSpill
+from .stores.ledger import Ledger
+from .stores.spill import SpillStore
 from .subscription import Subscription
 
 if TYPE_CHECKING:
     from .aws_lambda.consumer import EventConsumer
     from .aws_lambda.handler import LambdaHandler
+    from .health.options import HealthOptions
+    from .health.serving import Served
+    from .spark.run.summary import SparkRun
 
 _H = TypeVar("_H", bound=Handling)
 DEFAULT_GATEWAY = "local://"
-DEFAULT_SPILL = Path(".pumphouse/spill.db")
 
 
-class App:
+class App(AppParts):
     """Handlers, subscriptions and a gateway. Declaring performs no I/O; running does.
 
     `async with app:` opens it for sending; `run` (or `serve`) pumps until a signal.
@@ -71,91 +76,28 @@ class App:
         observers: Iterable[Observer] = (),
         mapper: Mapper | None = None,
         spill: SpillStore | Path | str = DEFAULT_SPILL,
+        encryption: Sealing | None = None,
+        telemetry: Telemetry | None = None,
+        ledger: Ledger | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._gateway = gateway
+        super().__init__(gateway, clock=clock, spill=spill, observers=observers, ledger=ledger)
         self._middleware = tuple(middleware)
         self._factory = factory
-        self._observers = Observers(observers)
         self._mapper = mapper
-        self._spill = SqliteSpill(spill) if isinstance(spill, str | Path) else spill
-        self._default_spill = self._spill if spill is DEFAULT_SPILL else None
-        self._clock = clock
+        self._encryption = encryption
+        self.telemetry = telemetry
+        """Who measures and traces; what is set here counts from the next opening on."""
         self._registry = Registry()
-        self._subscriptions: list[Subscription] = []
         self._routes: dict[type, str] = {}
-        self._runtime: Runtime | None = None
         self.counters = Counters()
 
     # -- declaring ---------------------------------------------------------------------------
 
     @property
-    def subscriptions(self) -> tuple[Subscription, ...]:
-        """Every subscription, in the order they were added."""
-        return tuple(self._subscriptions)
-
-    @property
     def registry(self) -> Registry:
         """The handlers of each request type."""
         return self._registry
-
-    @property
-    def gateway_name(self) -> str:
-        """The gateway's URL without its secrets, or its scheme when an object was given."""
-        if isinstance(self._gateway, str):
-            return without_secrets(self._gateway)
-        return f"{self._gateway.capabilities.gateway}://"
-
-    @property
-    def clock(self) -> Clock:
-        """What the app takes the time from."""
-        return self._clock
-
-    @property
-    def spill(self) -> SpillStore:
-        """Where rejected messages wait for queues that cannot be reached."""
-        return self._spill
-
-    @contextmanager
-    def replacing(
-        self,
-        *,
-        gateway: str | Gateway,
-        clock: Clock,
-        spill: SpillStore,
-        observers: Iterable[Observer] = (),
-    ) -> Iterator[Self]:
-        """Be this app on other parts until the block ends, and as before afterwards; for tests.
-
-        It is this very app, so handlers that hold it post through the replaced parts too.
-        """
-        self._require_closed()
-        kept = self._gateway, self._clock, self._spill, self._observers
-        self._gateway, self._clock, self._spill = gateway, clock, spill
-        self._observers = Observers((*self._observers, *observers))
-        try:
-            yield self
-        finally:
-            self._gateway, self._clock, self._spill, self._observers = kept
-
-    def override(
-        self, *, gateway: str | Gateway | None = None, concurrency: Mapping[str, int] | None = None
-    ) -> None:
-        """Run on another gateway, or with other concurrencies by subscription; before opening.
-
-        It changes this very app: handlers that hold it post through the gateway that runs.
-        """
-        self._require_closed()
-        names = [each.name for each in self._subscriptions]
-        for name, count in (concurrency or {}).items():
-            if name not in names:
-                known = ", ".join(names) or "none"
-                raise ConfigurationError("subscription", name, f"the app's own are: {known}")
-            position = names.index(name)
-            changed = attrs.evolve(self._subscriptions[position], concurrency=count)
-            self._subscriptions[position] = changed
-        if gateway is not None:
-            self._gateway = gateway
 
     def register(
         self, request_type: type, handler: Handling, *, middleware: Sequence[Middleware] = ()
@@ -231,10 +173,11 @@ class App:
         finally:
             await consumer.aclose()
 
-    def dispatcher(self) -> Dispatcher:
-        """A dispatcher for all subscriptions; the app must be open."""
+    def dispatcher(self, subscriptions: Sequence[Subscription] | None = None) -> Dispatcher:
+        """A dispatcher for all subscriptions, or for these; the app must be open."""
         self.check()
-        return Dispatcher(self._open_runtime(), self._subscriptions)
+        chosen = self._subscriptions if subscriptions is None else subscriptions
+        return Dispatcher(self._open_runtime(), chosen)
 
     @asynccontextmanager
     async def pumping(self) -> AsyncIterator[Dispatcher]:
@@ -256,20 +199,32 @@ class App:
                 raise failures.exceptions[0] from None
             raise
 
-    async def serve(self, *, until_empty: bool = False) -> Dispatcher:
+    async def serve(
+        self, *, until_empty: bool = False, health: HealthOptions | None = None
+    ) -> Dispatcher:
         """Pump until SIGTERM or SIGINT, drain, and return the dispatcher with its statistics.
 
         A second signal stops at once; what was in hand is handed back. `until_empty` drains by
-        itself as soon as the queues are empty.
+        itself as soon as the queues are empty. `health` says where probes and control are
+        served, from before the queues are made until after the drain.
         """
         async with self:
             dispatcher = self.dispatcher()
-            await run_until_signalled(dispatcher, until_empty=until_empty)
+            async with self.serving_health(dispatcher, health):
+                await run_until_signalled(dispatcher, until_empty=until_empty)
             return dispatcher
 
-    def run(self, *, until_empty: bool = False) -> None:
-        """Serve, as the entry point of a program."""
-        asyncio.run(self.serve(until_empty=until_empty))
+    def run(self, *, until_empty: bool = False, health: HealthOptions | None = None) -> None:
+        """Serve, as the entry point of a program; on uvloop where it is installed."""
+        run(self.serve(until_empty=until_empty, health=health))
+
+    def serving_health(
+        self, dispatcher: Dispatcher, options: HealthOptions | None
+    ) -> AbstractAsyncContextManager[Served]:
+        """Serve probes and control while the block runs, and say where; without options nothing."""
+        from .health.serving import serving_health
+
+        return serving_health(dispatcher, options, gateway=self.gateway_name)
 
     def lambda_handler(
         self, *, partial_batches: bool = True, margin: timedelta = DEFAULT_MARGIN
@@ -296,15 +251,29 @@ class App:
         from .aws_lambda.consumer import EventConsumer
 
         self.check()
-        is_durable = self._spill is not self._default_spill
-        options = attrs.evolve(options, is_spill_durable=is_durable)
+        options = attrs.evolve(options, is_spill_durable=self.is_spill_chosen)
         return EventConsumer(self._open_runtime(), self._subscriptions, options)
+
+    def run_on_spark(self, spark: Any, **options: Any) -> SparkRun:
+        """Pump in tasks of a Spark session, and return what was done; `SparkRunOptions` by keyword.
+
+        Each task is a bounded run of the ordinary pump, and every outcome is on the disk of the
+        ledger before its message is removed. A task that dies has its messages come again: at
+        most `flush` of each subscription are handled twice, and none is lost. The gateway must
+        be one that other machines can reach, and the ledger's folder one that they all see.
+
+        Raises what would stop the app from running, before anything is started, and at the end
+        whatever made a pump stop for good.
+        """
+        from .spark.run import run_on_spark
+
+        return run_on_spark(self, spark, **options)
 
     async def __aenter__(self) -> Self:
         self._require_closed()
         runtime = Runtime(
             RuntimeParts(
-                gateway=self._built_gateway(),
+                gateway=self.built_gateway(),
                 registry=self._registry,
                 mapper=self._built_mapper(),
                 middleware=self._middleware,
@@ -315,6 +284,9 @@ class App:
                 spill=self._spill,
                 counters=self.counters,
                 clock=self._clock,
+                telemetry=self.telemetry,
+                sealing=self._encryption,
+                ledger=self._ledger,
             )
         )
         await runtime.open()
@@ -331,11 +303,6 @@ class App:
         if runtime is not None:
             await runtime.aclose()
 
-    def _built_gateway(self) -> Gateway:
-        if isinstance(self._gateway, str):
-            return gateway_from_url(self._gateway, self._clock)
-        return self._gateway
-
     def _built_mapper(self) -> Mapper:
         mapper = self._mapper or Mapper(clock=self._clock)
         types: dict[type, None] = dict.fromkeys(
@@ -343,10 +310,6 @@ class App:
         )
         known: tuple[type, ...] = tuple(types)
         return attrs.evolve(mapper, types=known)
-
-    def _require_closed(self) -> None:
-        if self._runtime is not None:
-            raise PumpError("the app is open already; do this before it opens, or after it closed")
 
     def _open_runtime(self) -> Runtime:
         if self._runtime is None:

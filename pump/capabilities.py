@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import attrs
+
+from .errors import ConfigurationError
 
 
 class OrderingMode(StrEnum):
@@ -16,12 +19,16 @@ class OrderingMode(StrEnum):
     """The newest first, where the provider can (memory, local, S3)."""
 
 
+def _names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(names)
+
+
 @attrs.frozen(kw_only=True)
 class Capabilities:
     """What one gateway offers; every field is a fact its contract tests hold it to."""
 
     gateway: str
-    """The scheme that names it, also `messaging.system` in telemetry."""
+    """The scheme that names it; telemetry derives `messaging.system` from it."""
     ordering_modes: frozenset[OrderingMode] = frozenset({OrderingMode.FIFO})
     has_strict_order: bool = False
     """`ordering_guarantee=True` holds across retries and expiry."""
@@ -38,12 +45,16 @@ class Capabilities:
     """An abandoned delivery does not count as an attempt."""
     has_peek: bool = False
     has_purge: bool = False
+    has_exact_stats: bool = False
+    """Queue depths are counted, not estimated: a queue that is said to be empty is."""
     has_lease_expiry: bool = True
     """The broker itself makes an unsettled message available again."""
     is_durable: bool = False
     """An accepted send survives the death of every process involved."""
     is_shared: bool = False
-    """Other processes can reach the same queues."""
+    """Other processes of this machine can reach the same queues."""
+    spans_machines: bool = False
+    """Processes on other machines can reach them too, by the same URL."""
     max_delay_s: float | None = None
     """The longest delay of a send, None for no limit."""
     max_defer_s: float | None = None
@@ -61,3 +72,13 @@ class Capabilities:
     """How many settle requests at once still help."""
     max_pollers: int = 1
     """How many receives at once still help."""
+    emulated: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
+    """Of the fields above, those that the gateway makes up for the provider, by a detour that its
+    page of the documentation describes."""
+
+    def __attrs_post_init__(self) -> None:
+        strangers = self.emulated - {field.name for field in attrs.fields(type(self))}
+        if strangers:
+            raise ConfigurationError(
+                "Capabilities.emulated", sorted(strangers), "name fields of Capabilities"
+            )

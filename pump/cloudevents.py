@@ -225,7 +225,7 @@ def _message(
 def _time_s(message_type: str, text: str) -> float:
     try:
         moment = msgspec.convert(text, datetime)
-    except msgspec.ValidationError as error:
+    except ValueError as error:  # msgspec's own, and Python's for half a surrogate pair
         raise _bad(message_type, "time", "is not an RFC 3339 time") from error
     if moment.tzinfo is None:
         raise _bad(message_type, "time", "has no time zone")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import overload
+from typing import Any, overload
 
-from .message import Delivery
-from .outcome import ABANDON, ACK, Action, Defer, RejectionReason, Settlement
+from .loop.ending import Ending
+from .mapping import Mapper
+from .message import Delivery, Message
+from .observability.telemetry import Telemetry
+from .outcome import ABANDON, ACK, Ack, Action, Defer, Reject, RejectionReason, Settlement
 from .ports import ConsumerPort
 from .rejection import Reason, RejectionRouter
+from .sealing import Sealing
 from .session import Session, Sessions
 from .subscription import Subscription
 
@@ -26,11 +30,17 @@ class Consumer:
         subscription: Subscription,
         router: RejectionRouter,
         sessions: Sessions,
+        mapper: Mapper,
+        sealing: Sealing | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._port = port
         self._subscription = subscription
         self._router = router
         self._sessions = sessions
+        self._mapper = mapper
+        self._sealing = sealing
+        self._telemetry = telemetry
 
     @property
     def subscription(self) -> Subscription:
@@ -43,6 +53,22 @@ class Consumer:
         """Up to `max_count` deliveries as soon as there is one; none after `wait`."""
         wait = self._subscription.wait if wait is None else wait
         return await self._port.receive(max_count=max_count, wait_s=wait.total_seconds())
+
+    async def open(self, delivery: Delivery) -> Message:
+        """The message as it was sent: opened, where the app encrypts.
+
+        In hand it stays as it arrived, so that `reject` routes it still sealed. Raises
+        `CryptoError`; what cannot be opened is best rejected as UNACCEPTABLE.
+        """
+        if self._sealing is None:
+            return delivery.message
+        return await self._sealing.unseal(delivery)
+
+    async def read(self, delivery: Delivery) -> Any:
+        """The request that the message carries, opened and decoded. Raises `CryptoError` or
+        `MappingError`.
+        """
+        return self._mapper.read(await self.open(delivery), self._subscription)
 
     async def ack(self, delivery: Delivery) -> None:
         """Remove the message for good. `InvalidReceipt` when it is no longer ours."""
@@ -66,7 +92,7 @@ class Consumer:
         original. What happens when the copy cannot be sent: `Subscription.on_routing_failure`.
         """
         routed = await self._router.route(delivery, reason, detail)
-        await self._settle(delivery, routed.action)
+        await self._settle(delivery, routed.action, is_handled=False)
 
     async def extend(self, delivery: Delivery, lease: timedelta | None = None) -> None:
         """Keep the message for another `lease` from now. `InvalidReceipt` when it is not ours."""
@@ -108,6 +134,11 @@ class Consumer:
             finally:
                 await self._router.aclose()
 
-    async def _settle(self, delivery: Delivery, action: Action) -> None:
+    async def _settle(self, delivery: Delivery, action: Action, *, is_handled: bool = True) -> None:
         for refusal in await self._port.settle([Settlement(delivery, action)]):
             raise refusal.error
+        if self._sealing is not None and isinstance(action, Ack):
+            self._sealing.settled(delivery, is_handled=is_handled)
+        if self._telemetry is not None:
+            outcome = action if is_handled else Reject(RejectionReason.DELIVERY_ERROR)
+            self._telemetry.settled(self._subscription, [Ending(delivery, action, outcome)])

@@ -5,7 +5,8 @@
 | the handler returned                       | Ack                                       |
 | DeferMessage(delay)                        | Defer(delay, or the strategy's backoff)   |
 | RejectMessage(detail)                      | Reject(DELIVERY_ERROR)                    |
-| InvalidMessage, MappingError, no handler   | Reject(UNACCEPTABLE)                      |
+| InvalidMessage, MappingError, CryptoError, | Reject(UNACCEPTABLE)                      |
+| no handler                                 |                                           |
 | any other error, retries left              | Defer(backoff)                            |
 | any other error, none left                 | Reject(DELIVERY_ERROR)                    |
 
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from .backoff import Backoff
-from .errors import HandlerNotFound, MappingError
+from .errors import CryptoError, HandlerNotFound, MappingError
 from .outcome import ACK, Defer, Outcome, Reject, RejectionReason
 from .signals import DeferMessage, InvalidMessage, RejectMessage
 from .strategy import DeadLetter, FailureStrategy, Hybrid, Retry
@@ -30,9 +31,18 @@ MAX_DETAIL = 1024
 
 
 def decide(
-    error: BaseException | None, *, attempt: int, strategy: FailureStrategy, chance: float = 0.0
+    error: BaseException | None,
+    *,
+    attempt: int,
+    strategy: FailureStrategy,
+    chance: float = 0.0,
+    quotes_errors: bool = True,
 ) -> Outcome:
-    """Return what to do with the `attempt`-th delivery of a message, given how handling ended."""
+    """Return what to do with the `attempt`-th delivery of a message, given how handling ended.
+
+    Unless `quotes_errors`, a rejection names an unforeseen error by its class alone: its text may
+    hold a part of the body, and travels in a header that everybody reads.
+    """
     if error is None:
         return ACK
     gravest = min(_leaves(error), key=_rank)
@@ -45,15 +55,14 @@ def decide(
             return Reject(RejectionReason.DELIVERY_ERROR, detail[:MAX_DETAIL])
         case InvalidMessage(detail=detail):
             return Reject(RejectionReason.UNACCEPTABLE, detail[:MAX_DETAIL])
-        case MappingError() | HandlerNotFound():
+        case MappingError() | CryptoError() | HandlerNotFound():
             return Reject(RejectionReason.UNACCEPTABLE, describe(gravest))
         case _:
-            return _after_failure(gravest, attempt, strategy, chance)
+            detail = describe(gravest) if quotes_errors else type(gravest).__name__
+            return _after_failure(detail, attempt, strategy, chance)
 
 
-def _after_failure(
-    error: BaseException, attempt: int, strategy: FailureStrategy, chance: float
-) -> Outcome:
+def _after_failure(detail: str, attempt: int, strategy: FailureStrategy, chance: float) -> Outcome:
     match strategy:
         case DeadLetter():
             max_retries: int | None = 0
@@ -63,7 +72,7 @@ def _after_failure(
             assert_never(strategy)
     if max_retries is None or attempt <= max_retries:
         return Defer(_backoff(strategy).delay_s(attempt, chance))
-    return Reject(RejectionReason.DELIVERY_ERROR, describe(error))
+    return Reject(RejectionReason.DELIVERY_ERROR, detail)
 
 
 def _backoff(strategy: FailureStrategy) -> Backoff:
@@ -76,7 +85,7 @@ def _rank(error: BaseException) -> int:
             return 1
         case RejectMessage():
             return 2
-        case InvalidMessage() | MappingError() | HandlerNotFound():
+        case InvalidMessage() | MappingError() | CryptoError() | HandlerNotFound():
             return 3
         case _:
             return 4

@@ -1,51 +1,33 @@
-"""Dispatcher: runs all pumps of an app, restarts those that fail, and ends them together."""
+"""Dispatcher: runs all pumps of an app, restarts those that fail, and ends them together.
+
+Each can be paused, resumed, drained and scaled by its subscription's name; `performer.py` has the
+states, and what asking does in each.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
-
-import attrs
+from functools import partial
 
 from .backoff import Backoff
-from .errors import (
-    AccessDenied,
-    ConfigurationError,
-    ConnectionFailed,
-    GatewayError,
-    PumpError,
-    QueueNotFound,
-    Throttled,
-)
+from .emptying import Emptying
+from .errors import ConfigurationError, ConnectionFailed, PumpError, Throttled
 from .events import PumpStateEvent
-from .loop import Pump, PumpStats
+from .loop import Pump
 from .observability import vocabulary
 from .observability.log import get_logger
+from .performer import STEADY_S, Asked, ControlRefused, Performer, PumpState
 from .recorder import Recorder
 from .runtime import Runtime
-from .subscription import Subscription
+from .subscription import MakeChannels, Subscription
 from .sweeper import Sweeper
 
 _log = get_logger("pump.dispatcher")
 _RESTART = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(minutes=1))
-_LOOK = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(seconds=1))
-_STEADY_S = 60.0
-"""A pump that ran this long before it failed starts its backoff anew."""
-
-
-@attrs.define(eq=False)
-class Performer:
-    """One subscription and the pump that currently serves it."""
-
-    subscription: Subscription
-    stats: PumpStats = attrs.field(factory=PumpStats)
-    pump: Pump | None = None
-    concurrency: int = 0
-    state: str = "starting"
-    failure: Exception | None = None
 
 
 class Dispatcher:
@@ -66,23 +48,61 @@ class Dispatcher:
         self._drain_asked = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping_now = False
+        self._emptying = Emptying(self.performers, runtime.gateway, self._clock)
+
+    @property
+    def runtime(self) -> Runtime:
+        """The open parts of the app that is run."""
+        return self._runtime
 
     @property
     def is_idle(self) -> bool:
         """Whether no pump has anything in hand."""
-        return all(each.pump is None or each.pump.is_idle for each in self.performers)
+        return self._emptying.is_idle
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the whole app was told to end."""
+        return self._drain_asked.is_set()
 
     @property
     def was_stopped_now(self) -> bool:
         """Whether `stop_now` ended it, and not a drain."""
         return self._is_stopping_now
 
-    def drain(self) -> None:
-        """Have every pump finish what it started, and stop."""
+    def drain(self, subscription: str | None = None) -> None:
+        """Have every pump finish what it started, and stop for good.
+
+        With a subscription's name only its pump; the others run on, and so does the dispatcher,
+        even if all have been drained one by one: `resume` starts a drained one again.
+        """
+        if subscription is not None:
+            self._controllable(subscription).ask(Asked.DRAIN)
+            return
         self._drain_asked.set()
         for performer in self.performers:
+            performer.wake()
             if performer.pump is not None:
                 performer.pump.drain()
+
+    def pause(self, subscription: str) -> None:
+        """Have a subscription receive nothing more until it is resumed; restarts included.
+
+        What is in hand runs to its end, with its leases kept.
+        """
+        performer = self._controllable(subscription)
+        performer.ask(Asked.PAUSE)
+        if performer.state == PumpState.RUNNING:
+            _log.info(vocabulary.PUMP_PAUSED, subscription=subscription)
+            self._note(performer, PumpState.PAUSED)
+
+    def resume(self, subscription: str) -> None:
+        """Have a paused subscription receive again, and a drained one start again."""
+        performer = self._controllable(subscription)
+        performer.ask(Asked.RUN)
+        if performer.state == PumpState.PAUSED:
+            _log.info(vocabulary.PUMP_RESUMED, subscription=subscription)
+            self._note(performer, PumpState.RUNNING)
 
     def stop_now(self) -> None:
         """Cancel what runs and hand everything back."""
@@ -92,13 +112,22 @@ class Dispatcher:
             task.cancel()
 
     def scale(self, subscription: str, concurrency: int) -> None:
-        """Run this many of a subscription's handlers at once."""
+        """Run this many of a subscription's handlers at once, now and after a restart."""
         if concurrency < 1:
             raise ConfigurationError("concurrency", concurrency, "use 1 or more")
-        performer = self._performer(subscription)
+        performer = self.performer(subscription)
+        self._refuse_stopped(performer)
         performer.concurrency = concurrency
         if performer.pump is not None:
             performer.pump.scale(concurrency)
+
+    def performer(self, subscription: str) -> Performer:
+        """The subscription's state, and its pump; `ConfigurationError` when there is none such."""
+        for performer in self.performers:
+            if performer.subscription.name == subscription:
+                return performer
+        known = ", ".join(each.subscription.name for each in self.performers)
+        raise ConfigurationError("subscription", subscription, f"use one of {known}")
 
     async def run(self) -> None:
         """Run until drained.
@@ -106,8 +135,7 @@ class Dispatcher:
         Raises the failures of pumps that cannot go on, once all others have been drained or
         have stopped too. The failure of one does not stop the others.
         """
-        for performer in self.performers:
-            await self._make_channels(performer)
+        await self._make_all_channels()
         self.channels_made.set()
         background = self._start_background()
         try:
@@ -130,38 +158,37 @@ class Dispatcher:
         """Return once every subscribed queue is empty and nothing is in hand.
 
         Other processes may fill and empty the queues too, so the broker is asked now and then.
-        A broker that is away is waited for; `AccessDenied` is raised.
+        A broker that is away is waited for; `AccessDenied` is raised. The queue of a paused
+        subscription is waited for too, with a warning; that of a drained or stopped one is not.
         """
-        queues = {performer.subscription.queue for performer in self.performers}
-        attempt = 0
-        while not (self.is_idle and await self._is_empty(queues)):
-            attempt += 1
-            await self._clock.sleep(_LOOK.delay_s(attempt, self._clock.chance()))
-
-    async def _is_empty(self, queues: set[str]) -> bool:
-        admin = self._runtime.gateway.admin()
-        for queue in queues:
-            try:
-                stats = await admin.stats(queue)
-            except QueueNotFound:
-                continue
-            except AccessDenied:
-                raise
-            except GatewayError:
-                return False  # Who cannot be asked may have messages.
-            if stats.visible + stats.in_flight + stats.delayed:
-                return False
-        return True
+        await self._emptying.wait()
 
     def _start_background(self) -> list[asyncio.Task[None]]:
         runtime = self._runtime
-        sweeper = Sweeper(runtime.spill, runtime.gateway, self._clock)
+        sweeper = Sweeper(runtime.spill, runtime.gateway, self._clock, runtime.telemetry)
         tasks = [asyncio.create_task(sweeper.run(), name="sweeper")]
         if runtime.handler_times is not None:
             stats = {each.subscription.name: each.stats for each in self.performers}
             recorder = Recorder(runtime.handler_times, stats, self._clock)
             tasks.append(asyncio.create_task(recorder.run(), name="recorder"))
         return tasks
+
+    async def _make_all_channels(self) -> None:
+        """In a task, so that whoever stops now need not wait for a broker that does not answer."""
+        making = asyncio.create_task(self._make_channels_in_turn(), name="channels")
+        self._tasks = [making]
+        try:
+            await asyncio.wait([making])
+        except asyncio.CancelledError:
+            making.cancel()
+            await asyncio.wait([making])
+            raise
+        if not making.cancelled():
+            making.result()
+
+    async def _make_channels_in_turn(self) -> None:
+        for performer in self.performers:
+            await self._make_channels(performer)
 
     async def _make_channels(self, performer: Performer) -> None:
         """A queue that is missing or wrong is said at once; a broker that is away is waited for."""
@@ -171,36 +198,65 @@ class Dispatcher:
                 await self._runtime.make_channels(performer.subscription)
             except (ConnectionFailed, Throttled) as error:
                 attempt += 1
+                performer.last_error = error
                 _log.warning(
                     vocabulary.RECEIVE_FAILED,
                     subscription=performer.subscription.name,
                     error=str(error),
                 )
-                await self._pause(_RESTART.delay_s(attempt, self._clock.chance()))
+                await self._back_off(performer, attempt, until=self._drain_asked.is_set)
             else:
+                performer.has_channels = True
+                performer.last_error = None
+                if performer.subscription.make_channels is not MakeChannels.ASSUME:
+                    performer.reached_at_s = self._clock.now_s()
                 return
 
     async def _supervise(self, performer: Performer) -> None:
+        try:
+            while not self._drain_asked.is_set():
+                if performer.asked is Asked.DRAIN:
+                    self._note(performer, PumpState.DRAINED)
+                    await performer.wait_until(lambda: self._is_wanted(performer))
+                else:
+                    await self._run_until_drained(performer)
+        except PumpError as error:
+            # A pump that stops by its own decision is not to be restarted.
+            performer.failure = performer.last_error = error
+        finally:
+            self._note(performer, PumpState.STOPPED, performer.failure)
+
+    def _is_wanted(self, performer: Performer) -> bool:
+        """Whether a drained one has to do something: start again, or end with the app."""
+        return self._drain_asked.is_set() or performer.asked is not Asked.DRAIN
+
+    def _is_ending(self, performer: Performer) -> bool:
+        return self._drain_asked.is_set() or performer.asked is Asked.DRAIN
+
+    async def _run_until_drained(self, performer: Performer) -> None:
+        """Run a pump, and another one after each that breaks."""
         failure_count = 0
-        while not self._drain_asked.is_set():
-            started_s = self._clock.now_s()
+        performer.failing_since_s = None
+        while not self._is_ending(performer):
+            started_s = performer.started_at_s = self._clock.now_s()
             try:
                 await self._run_pump(performer)
-            except asyncio.CancelledError:
-                self._note(performer, "stopped", None)
+            except PumpError:
                 raise
-            except PumpError as error:
-                # A pump that stops by its own decision is not to be restarted.
-                self._note(performer, "stopped", error)
-                performer.failure = error
-                return
             except Exception as error:  # broad: a supervisor restarts whatever broke
-                steady = self._clock.now_s() - started_s > _STEADY_S
-                failure_count = 1 if steady else failure_count + 1
-                self._note(performer, "failed", error)
+                now_s = self._clock.now_s()
+                is_first = failure_count == 0 or now_s - started_s > STEADY_S
+                failure_count = 1 if is_first else failure_count + 1
+                if is_first:
+                    performer.failing_since_s = now_s
+                performer.last_error = error
+                self._note(performer, PumpState.FAILED, error)
                 performer.stats.restarts += 1
-                await self._pause(_RESTART.delay_s(failure_count, self._clock.chance()))
-        self._note(performer, "stopped", None)
+                await self._back_off(
+                    performer, failure_count, until=lambda: self._is_ending(performer)
+                )
+            else:
+                return
 
     async def _run_pump(self, performer: Performer) -> None:
         subscription = performer.subscription
@@ -218,31 +274,56 @@ class Dispatcher:
     @contextmanager
     def _in_charge(self, performer: Performer, pump: Pump) -> Iterator[None]:
         performer.pump = pump
-        if self._drain_asked.is_set():
-            pump.drain()
+        pump.on_draining = partial(self._note_draining, performer)
         if performer.concurrency != performer.subscription.concurrency:
             pump.scale(performer.concurrency)
-        self._note(performer, "running", None)
+        if performer.asked is Asked.PAUSE:
+            pump.pause()
+            self._note(performer, PumpState.PAUSED)
+        else:
+            self._note(performer, PumpState.RUNNING)
+        if self._is_ending(performer):
+            pump.drain()
         try:
             yield
         finally:
             performer.pump = None
 
-    async def _pause(self, delay_s: float) -> None:
+    async def _back_off(
+        self, performer: Performer, attempt: int, *, until: Callable[[], bool]
+    ) -> None:
         try:
-            async with self._clock.timeout(delay_s):
-                await self._drain_asked.wait()
+            async with self._clock.timeout(_RESTART.delay_s(attempt, self._clock.chance())):
+                await performer.wait_until(until)
         except TimeoutError:
             return
 
-    def _performer(self, name: str) -> Performer:
-        for performer in self.performers:
-            if performer.subscription.name == name:
-                return performer
-        known = ", ".join(each.subscription.name for each in self.performers)
-        raise ConfigurationError("subscription", name, f"use one of {known}")
+    def _controllable(self, subscription: str) -> Performer:
+        performer = self.performer(subscription)
+        self._refuse_stopped(performer)
+        if self._drain_asked.is_set():
+            raise ControlRefused(
+                subscription, performer.state, "the whole app drains and ends; start it again"
+            )
+        return performer
 
-    def _note(self, performer: Performer, state: str, error: Exception | None) -> None:
+    def _refuse_stopped(self, performer: Performer) -> None:
+        if performer.state == PumpState.STOPPED:
+            why = "" if performer.failure is None else f" because {performer.failure}"
+            raise ControlRefused(
+                performer.subscription.name,
+                performer.state,
+                f"it has ended for good{why}; mend that and restart the app",
+            )
+
+    def _note_draining(self, performer: Performer) -> None:
+        # Who stops now hands back even what was started: that is no drain.
+        if not self._is_stopping_now:
+            self._note(performer, PumpState.DRAINING)
+
+    def _note(self, performer: Performer, state: PumpState, error: Exception | None = None) -> None:
+        if performer.state == state:
+            return
         performer.state = state
         name = performer.subscription.name
         detail = "" if error is None else repr(error)
@@ -251,4 +332,5 @@ class Dispatcher:
             trace = "".join(traceback.format_exception(error))
             _log.error(vocabulary.PUMP_FAILED, subscription=name, error=detail, traceback=trace)
         if self._runtime.emit is not None:
-            self._runtime.emit(PumpStateEvent(subscription=name, state=state, detail=detail))
+            event = PumpStateEvent(subscription=name, state=state.value, detail=detail)
+            self._runtime.emit(event)

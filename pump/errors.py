@@ -3,7 +3,7 @@
 Fix it: `ConfigurationError`, `QueueNotFound`, `AccessDenied`, `UnsupportedOperation`,
 `HandlerNotFound`, `TooManyHandlers`. Wait: `ConnectionFailed`, `Throttled`, `PoolExhausted`,
 `CredentialsExpired`. Let go:
-`InvalidReceipt`, `LeaseLost`, `SessionLockLost`. Reject: `MappingError`.
+`InvalidReceipt`, `LeaseLost`, `SessionLockLost`. Reject: `MappingError`, `CryptoError`.
 """
 
 from __future__ import annotations
@@ -215,6 +215,14 @@ class MappingError(PumpError):
 
     def __str__(self) -> str:
         return f"message of type {self.message_type!r}: {self.detail}"
+
+
+class CryptoError(PumpError):
+    """A message cannot be opened, or must not be sent as it is; `pump.crypto.errors` has them all.
+
+    On the way in it is rejected as unacceptable, still sealed. No text of theirs says anything
+    about a key but its id.
+    """
 
 
 @attrs.frozen

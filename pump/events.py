@@ -37,6 +37,10 @@ class OutcomeEvent:
     detail: str = ""
     run_s: float = 0.0
     """How long its handlers ran."""
+    created_at_s: float | None = None
+    """Unix time at which the sender made the message, None when it did not say."""
+    error_type: str = ""
+    """The class of what its handling raised; empty when nothing was."""
 
 
 @attrs.frozen(kw_only=True)
@@ -60,13 +64,47 @@ class BestEffortOrderEvent:
 
 @attrs.frozen(kw_only=True)
 class PumpStateEvent:
-    """A pump started, stopped, failed or was restarted."""
+    """A pump's state changed: running, paused, draining, drained, failed or stopped."""
 
     subscription: str
     state: str
     detail: str = ""
 
 
-Event = OutcomeEvent | LeaseLostEvent | BestEffortOrderEvent | PumpStateEvent
+@attrs.frozen(kw_only=True)
+class PlaintextAcceptedEvent:
+    """An unencrypted message was accepted where encrypted ones are expected
+    (`PlaintextPolicy.ALLOW_WITH_ALERT`).
+    """
+
+    message_id: str
+    queue: str
+    message_type: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class RedrivenEvent:
+    """A dead letter was sent to a queue again, and that is recorded; it is about to be removed."""
+
+    message_id: str
+    queue: str
+    """The dead-letter queue."""
+    destination: str
+    attempt: int
+    message_type: str = ""
+    reason: str | None = None
+    """Why it was rejected, as its header says."""
+    detail: str = ""
+    created_at_s: float | None = None
+
+
+Event = (
+    OutcomeEvent
+    | LeaseLostEvent
+    | BestEffortOrderEvent
+    | PumpStateEvent
+    | PlaintextAcceptedEvent
+    | RedrivenEvent
+)
 Observer = Callable[[Event], None]
 """Told of every event, on the event loop's thread: keep it short, or hand the event on."""

@@ -23,7 +23,11 @@ _EXTRAS = {
 
 def gateway_from_url(url: str, clock: Clock) -> Gateway:
     """Build, without opening it, the gateway that a URL names; `ConfigurationError` otherwise."""
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError:  # its words may repeat a password
+        remedy = "this is no URL; write it as memory://, local://folder or sqs://region"
+        raise ConfigurationError("gateway", without_secrets(url), remedy) from None
     known = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if scheme not in known:
         raise ConfigurationError("gateway", without_secrets(url), _unknown(scheme, sorted(known)))
@@ -64,6 +68,16 @@ def _unknown(scheme: str, known: list[str]) -> str:
 
 def without_secrets(url: str) -> str:
     """The URL without user name, password and query, which may hold secrets."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # Where its parts begin and end is anybody's guess.
+        return f"{url.partition(':')[0]}:…" if ":" in url else "…"
+    if not parts.scheme:
+        # A connection string is no URL, and has its key in it.
+        return url if url.replace("-", "").isalnum() else "…"
+    if "@" in url.partition("://")[2][len(parts.netloc) :]:
+        # A password with a slash or a question mark in it: its first half looks like the host.
+        return f"{parts.scheme}://…"
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Iterator
 
 from .events import Event, Observer
@@ -37,5 +38,7 @@ class Observers:
                     vocabulary.OBSERVER_FAILED,
                     observer=getattr(observer, "__qualname__", type(observer).__qualname__),
                     told=type(event).__name__,
-                    error=repr(error),
+                    # By its type and place: its text may quote the event, and that a body.
+                    error=type(error).__name__,
+                    traceback="".join(traceback.format_tb(error.__traceback__)),
                 )

@@ -9,13 +9,17 @@ import attrs
 
 from .clock import Clock
 from .context import current_context
-from .errors import ConfigurationError
+from .errors import ConfigurationError, MappingError
 from .mapping import Mapper
 from .message import Message
+from .observability.telemetry import Telemetry
 from .ports import Gateway, ProducerPort
+from .sealing import MAGIC, PAST_MAGIC, Sealing
 from .subscription import MakeChannels, QueueSpec
 
 _NO_DELAY = timedelta(0)
+_Posted = tuple[Message, bool]
+"""A message, and whether it came ready-made: only such a one may be sealed already."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,40 +63,61 @@ class Poster:
         routes: Mapping[type, str],
         made: Mapping[str, QueueSpec],
         clock: Clock,
+        telemetry: Telemetry | None = None,
+        sealing: Sealing | None = None,
     ) -> None:
         self._gateway = gateway
         self._made = made
         self._mapper = mapper
         self._routes = routes
         self._clock = clock
+        self._telemetry = telemetry
+        self._sealing = sealing
         self._producers: dict[str, ProducerPort] = {}
 
     async def post(self, request: object, options: PostOptions) -> str:
         """Send a request and return its message's id."""
         message = self._encode(request, options)
-        await self.send(self._queue_of(request, options), [message], delay=options.delay)
+        queue = self._queue_of(request, options)
+        await self._send(queue, [(message, message is request)], options.delay)
         return message.id
 
     async def post_all(self, requests: Sequence[object], options: PostOptions) -> Sequence[str]:
         """Send requests and return their message ids, in order."""
-        by_queue: dict[str, list[Message]] = {}
+        by_queue: dict[str, list[_Posted]] = {}
         messages = []
         for request in requests:
             message = self._encode(request, options)
             messages.append(message)
-            by_queue.setdefault(self._queue_of(request, options), []).append(message)
+            batch = by_queue.setdefault(self._queue_of(request, options), [])
+            batch.append((message, message is request))
         for queue, batch in by_queue.items():
-            await self.send(queue, batch, delay=options.delay)
+            await self._send(queue, batch, options.delay)
         return [message.id for message in messages]
 
     async def send(
         self, queue: str, messages: Sequence[Message], *, delay: timedelta = _NO_DELAY
     ) -> Sequence[str]:
-        """Send ready-made messages."""
+        """Send ready-made messages; sealed, if the app seals, unless they are already."""
+        return await self._send(queue, [(message, True) for message in messages], delay)
+
+    async def _send(self, queue: str, posted: Sequence[_Posted], delay: timedelta) -> Sequence[str]:
         producer = self._producers.get(queue)
         if producer is None:
             producer = await self._open(queue)
-        return await producer.send(messages, delay_s=delay.total_seconds())
+        sealing = self._sealing
+        if sealing is None:
+            messages = [message for message, _ in posted]
+        else:
+            messages = [
+                await sealing.seal(message, queue, is_ready_made=is_ready_made)
+                for message, is_ready_made in posted
+            ]
+        delay_s = delay.total_seconds()
+        if self._telemetry is None:
+            return await producer.send(messages, delay_s=delay_s)
+        with self._telemetry.sending(queue, messages) as traced:
+            return await producer.send(traced, delay_s=delay_s)
 
     async def aclose(self) -> None:
         """Close every producer that was needed."""
@@ -112,8 +137,10 @@ class Poster:
 
     def _encode(self, request: object, options: PostOptions) -> Message:
         if isinstance(request, Message):
+            if self._sealing is None and request.body.startswith(MAGIC):
+                _require_envelope(request.body)
             return request
-        return self._mapper.encode(
+        message = self._mapper.encode(
             request,
             created_at_s=self._clock.time_s(),
             group=options.group,
@@ -122,6 +149,12 @@ class Poster:
             reply_to=options.reply_to,
             headers=options.headers,
         )
+        if self._sealing is None and PAST_MAGIC > message.body >= MAGIC:
+            # Every receiver would take it for sealed, and refuse it.
+            raise MappingError(
+                message.type, f"its body starts with {MAGIC.decode()}, the mark of encryption"
+            )
+        return message
 
     def _queue_of(self, request: object, options: PostOptions) -> str:
         queue = options.queue or self._routes.get(type(request))
@@ -133,6 +166,13 @@ class Poster:
                 f"{name} has no route; use app.route({name}, queue), or name the queue",
             )
         return queue
+
+
+def _require_envelope(body: bytes) -> None:
+    """What is sealed may be sent on; plaintext that only looks so, every receiver would refuse."""
+    from .crypto.envelope import parse
+
+    parse(body)
 
 
 def _inherited_correlation_id() -> str | None:

@@ -26,8 +26,10 @@ from .message import Delivery, Message
 from .observability import vocabulary
 from .observability.counters import Counters
 from .observability.log import get_logger
+from .observability.telemetry import Telemetry
 from .outcome import ACK, Ack, Defer, RejectionReason
 from .ports import ProducerPort
+from .sealing import Sealing
 from .stores.spill import SpilledMessage, SpillStore
 from .strategy import DeadLetter
 from .subscription import OnRoutingFailure, Subscription
@@ -79,7 +81,7 @@ def copy_id(delivery: Delivery, reason: Reason) -> str:
     message = delivery.message
     before = message.headers.get(headers.REJECTION_TIMESTAMP, "")
     source = "\0".join((message.id, delivery.queue, str(reason), before))
-    return hashlib.sha256(source.encode()).hexdigest()
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class RejectionRouter:
@@ -97,6 +99,8 @@ class RejectionRouter:
         spill: SpillStore,
         clock: Clock,
         counters: Counters,
+        telemetry: Telemetry | None = None,
+        sealing: Sealing | None = None,
         send_timeout_s: float = 30.0,
     ) -> None:
         self._subscription = subscription
@@ -104,6 +108,8 @@ class RejectionRouter:
         self._spill = spill
         self._clock = clock
         self._counters = counters
+        self._telemetry = telemetry
+        self._sealing = sealing
         self._send_timeout_s = send_timeout_s
         self._producers: dict[str, ProducerPort] = {}
 
@@ -117,9 +123,11 @@ class RejectionRouter:
         if destination is None:
             return self._discard(delivery, reason, detail)
         copy = enrich(delivery, reason, detail, rejected_at_s=self._clock.time_s())
+        if self._sealing is not None:
+            await self._sealing.routing(delivery)
         try:
             async with self._clock.timeout(self._send_timeout_s):
-                await self._producer(destination).send([copy])
+                await self._send(destination, copy)
         except Exception as error:  # broad: whatever keeps it from its queue, the policy decides
             return await self._meet_failure(delivery, copy, destination, reason, error)
         self._note(vocabulary.MESSAGE_REJECTED, delivery, reason, destination)
@@ -131,6 +139,15 @@ class RejectionRouter:
         while self._producers:
             _, producer = self._producers.popitem()
             await producer.aclose()
+
+    async def _send(self, destination: str, copy: Message) -> None:
+        producer = self._producer(destination)
+        if self._telemetry is None:
+            await producer.send([copy])
+            return
+        # The copy keeps the trace's context that the original came with (R28).
+        with self._telemetry.sending(destination, [copy], is_copy=True) as traced:
+            await producer.send(traced)
 
     def _producer(self, queue: str) -> ProducerPort:
         if queue not in self._producers:
@@ -166,6 +183,8 @@ class RejectionRouter:
             policy=self._subscription.on_routing_failure.value,
         )
         self._counters.add(vocabulary.ROUTING_FAILURES, queue=delivery.queue)
+        if self._telemetry is not None:
+            self._telemetry.failed("route", destination, error)
         match self._subscription.on_routing_failure:
             case OnRoutingFailure.SPILL:
                 return await self._spill_copy(delivery, copy, destination, reason)

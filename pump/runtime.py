@@ -18,6 +18,8 @@ from .loop.dispatch import Dispatch
 from .loop.pump import PumpParts
 from .mapping import Mapper
 from .observability.counters import Counters
+from .observability.telemetry import Telemetry
+from .observability.watched_ports import Watch, WatchedConsumerPort
 from .observing import Observers
 from .pipeline import HandlerFactory, Middleware
 from .ports import ConsumerPort, Gateway
@@ -25,8 +27,10 @@ from .posting import Poster
 from .processor import CommandProcessor
 from .registry import Registry
 from .rejection import RejectionRouter
+from .sealing import Sealing
 from .session import Sessions
 from .stores.handler_times import HandlerTimesFile
+from .stores.ledger import Ledger
 from .stores.spill import SpillStore
 from .subscription import MakeChannels, QueueSpec, Subscription
 
@@ -50,6 +54,9 @@ class RuntimeParts:
     spill: SpillStore
     counters: Counters
     clock: Clock
+    telemetry: Telemetry | None = None
+    sealing: Sealing | None = None
+    ledger: Ledger | None = None
 
 
 class Runtime:
@@ -65,6 +72,8 @@ class Runtime:
             routes=parts.routes,
             made=_made_queues(parts.subscriptions),
             clock=parts.clock,
+            telemetry=parts.telemetry,
+            sealing=parts.sealing,
         )
         self.processor = CommandProcessor(
             parts.registry,
@@ -100,17 +109,48 @@ class Runtime:
         return HandlerTimesFile.beside(self._parts.spill)
 
     @property
+    def telemetry(self) -> Telemetry | None:
+        """Who measures and traces; None when nobody does."""
+        return self._parts.telemetry
+
+    @property
+    def sealing(self) -> Sealing | None:
+        """What encrypts payloads; None when nothing does."""
+        return self._parts.sealing
+
+    @property
     def emit(self) -> Callable[[Event], None] | None:
         """Tells the observers; None when there are none."""
         return self._parts.observers.tell if self._parts.observers else None
 
     async def open(self) -> None:
-        """Open the gateway; on failure nothing stays open."""
-        await self._parts.gateway.open()
-        self._stack.push_async_callback(self._parts.gateway.aclose)
-        self._stack.push_async_callback(self.poster.aclose)
+        """Open the gateway and what belongs to it; on failure nothing stays open."""
+        async with AsyncExitStack() as opening:
+            await self._open(opening)
+            self._stack = opening.pop_all()
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        parts = self._parts
+        if parts.telemetry is not None:
+            await parts.telemetry.start(
+                parts.counters,
+                parts.gateway.capabilities.gateway,
+                clock=parts.clock,
+                # What encrypts counts what is sent and received, with the label `encrypted`.
+                counts_messages=parts.sealing is None,
+            )
+            stack.push_async_callback(parts.telemetry.aclose)
+        if parts.sealing is not None:
+            stack.push_async_callback(parts.sealing.aclose)
+            await parts.sealing.start(parts.counters, self.emit)
+        if parts.ledger is not None:
+            stack.push_async_callback(parts.ledger.aclose)
+            await parts.ledger.open(parts.gateway.capabilities.gateway, parts.clock)
+        await parts.gateway.open()
+        stack.push_async_callback(parts.gateway.aclose)
+        stack.push_async_callback(self.poster.aclose)
         # Threads that are left behind must not keep the process; they are told to finish.
-        self._stack.callback(self._threads.shutdown, wait=False, cancel_futures=True)
+        stack.callback(self._threads.shutdown, wait=False, cancel_futures=True)
 
     async def aclose(self) -> None:
         """Close everything, last opened first."""
@@ -131,22 +171,38 @@ class Runtime:
             spill=self._parts.spill,
             clock=self._parts.clock,
             counters=self._parts.counters,
+            telemetry=self._parts.telemetry,
+            sealing=self._parts.sealing,
         )
 
     def consumer(self, subscription: Subscription) -> Consumer:
         """A consumer by hand."""
-        gateway, router = self._parts.gateway, self.router(subscription)
+        parts, router = self._parts, self.router(subscription)
+        port = parts.gateway.consumer(subscription)
+        if parts.telemetry is not None:
+            port = WatchedConsumerPort(port, Watch(parts.telemetry, subscription, parts.clock))
         return Consumer(
-            gateway.consumer(subscription),
+            port,
             subscription,
             router,
-            Sessions(gateway, subscription, router, self._parts.clock),
+            Sessions(
+                parts.gateway, subscription, router, parts.clock, parts.telemetry, parts.sealing
+            ),
+            parts.mapper,
+            parts.sealing,
+            parts.telemetry,
         )
 
     def conclude(self, subscription: Subscription, router: RejectionRouter) -> Conclude:
         """What a pump does with each delivery, for those who receive and settle otherwise."""
         max_defer_s = self._parts.gateway.capabilities.max_defer_s
-        return Conclude(self._dispatch(subscription), router, max_defer_s, self._parts.clock)
+        return Conclude(
+            self._dispatch(subscription),
+            router,
+            max_defer_s,
+            self._parts.clock,
+            self._parts.telemetry,
+        )
 
     def pump(
         self,
@@ -157,7 +213,7 @@ class Runtime:
     ) -> Pump:
         """A pump over a port and a router that the caller closes."""
         parts = self._parts
-        return Pump(
+        pump = Pump(
             PumpParts(
                 subscription=subscription,
                 capabilities=parts.gateway.capabilities,
@@ -166,13 +222,18 @@ class Runtime:
                 router=router,
                 clock=parts.clock,
                 emit=self.emit,
+                telemetry=parts.telemetry,
+                sealing=parts.sealing,
             ),
             stats,
         )
+        if parts.telemetry is not None:
+            parts.telemetry.watching(subscription, lambda: pump.in_hand)
+        return pump
 
     def _dispatch(self, subscription: Subscription) -> Dispatch:
         parts = self._parts
-        return Dispatch(subscription, parts.mapper, self.processor, parts.clock)
+        return Dispatch(subscription, parts.mapper, self.processor, parts.clock, parts.sealing)
 
 
 def _made_queues(subscriptions: tuple[Subscription, ...]) -> dict[str, QueueSpec]:

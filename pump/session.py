@@ -10,7 +10,8 @@ while session := await consumer.accept_session():
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -24,12 +25,16 @@ from .errors import (
     SessionLockLost,
     UnsupportedOperation,
 )
+from .loop.ending import Ending
 from .message import Delivery
 from .observability import vocabulary
 from .observability.log import get_logger
-from .outcome import ABANDON, ACK, Ack, Action, Defer, RejectionReason, Settlement
+from .observability.telemetry import Telemetry
+from .observability.watched_ports import Watch, WatchedSessionPort
+from .outcome import ABANDON, ACK, Ack, Action, Defer, Outcome, Reject, RejectionReason, Settlement
 from .ports import Gateway, SessionGateway, SessionPort
 from .rejection import Reason, RejectionRouter
+from .sealing import Sealing
 from .session_lock import SessionLock
 from .subscription import Subscription
 
@@ -52,12 +57,16 @@ class Session:
         *,
         clock: Clock,
         on_closed: Callable[[Session], None],
+        telemetry: Telemetry | None = None,
+        sealing: Sealing | None = None,
     ) -> None:
         self._port = port
         self._subscription = subscription
         self._router = router
         self._clock = clock
         self._on_closed = on_closed
+        self._telemetry = telemetry
+        self._sealing = sealing
         self._lock = SessionLock(port, subscription, clock)
         self._in_hand: dict[Delivery, None] = {}
         """Received and not settled, in the order of receipt."""
@@ -113,7 +122,8 @@ class Session:
         self._lock.require()
         self._successors(delivery)
         routed = await self._router.route(delivery, reason, detail)
-        await self._settle(delivery, routed.action)
+        rejected = Reject(RejectionReason.DELIVERY_ERROR)
+        await self._settle(delivery, routed.action, outcome=rejected)
 
     async def renew(self) -> None:
         """Make the lock last another lease from now; for subscriptions that do not `renew`."""
@@ -145,7 +155,9 @@ class Session:
     ) -> None:
         await self.aclose()
 
-    async def _settle(self, delivery: Delivery, action: Action) -> None:
+    async def _settle(
+        self, delivery: Delivery, action: Action, *, outcome: Outcome | None = None
+    ) -> None:
         self._require_open()
         async with self._lock.changing():
             successors = self._successors(delivery)
@@ -161,12 +173,25 @@ class Session:
             for each in (delivery, *handed_back):
                 if each not in refused or refused[each].is_final:
                     del self._in_hand[each]
+            self._tell(handed_back, refused)
             if delivery not in refused:
+                if self._sealing is not None and isinstance(action, Ack):
+                    self._sealing.settled(delivery, is_handled=outcome is None)
+                if self._telemetry is not None:
+                    ending = Ending(delivery, action, outcome or action)
+                    self._telemetry.settled(self._subscription, [ending])
                 return
             if refused[delivery].is_final:
                 # It was in hand: only with the lock can it have gone.
                 raise SessionLockLost(delivery.queue, self.id) from refused[delivery].error
             raise refused[delivery].error
+
+    def _tell(self, handed_back: Sequence[Delivery], refused: Container[Delivery]) -> None:
+        if self._telemetry is not None:
+            endings = [
+                Ending(each, ABANDON, ABANDON) for each in handed_back if each not in refused
+            ]
+            self._telemetry.settled(self._subscription, endings)
 
     def _successors(self, delivery: Delivery) -> list[Delivery]:
         in_hand = list(self._in_hand)
@@ -195,18 +220,27 @@ class Sessions:
     """Accepts the sessions of one subscription, and closes those that were left open."""
 
     def __init__(
-        self, gateway: Gateway, subscription: Subscription, router: RejectionRouter, clock: Clock
+        self,
+        gateway: Gateway,
+        subscription: Subscription,
+        router: RejectionRouter,
+        clock: Clock,
+        telemetry: Telemetry | None = None,
+        sealing: Sealing | None = None,
     ) -> None:
         self._gateway = gateway
         self._subscription = subscription
         self._router = router
         self._clock = clock
+        self._telemetry = telemetry
+        self._sealing = sealing
         self._open: set[Session] = set()
 
     async def accept(self, session: str | None, wait_s: float) -> Session | None:
         """The session of this id, or the next free one; see `Consumer.accept_session`."""
         gateway, name = self._gateway, self._gateway.capabilities.gateway
-        if not isinstance(gateway, SessionGateway) or not gateway.capabilities.has_sessions:
+        # One that has none, or on some queues only, gives the better reason itself.
+        if not isinstance(gateway, SessionGateway):
             raise UnsupportedOperation(
                 name,
                 "sessions",
@@ -221,17 +255,23 @@ class Sessions:
         raise SessionLocked(self._subscription.queue, session)
 
     async def aclose(self) -> None:
-        """Close every session that is still open."""
-        while self._open:
-            await self._open.pop().aclose()
+        """Close every session that is still open, also when one of them fails to."""
+        async with AsyncExitStack() as stack:
+            for session in self._open:
+                stack.push_async_callback(session.aclose)
 
     def _opened(self, port: SessionPort) -> Session:
+        if self._telemetry is not None:
+            watch = Watch(self._telemetry, self._subscription, self._clock)
+            port = WatchedSessionPort(port, watch)
         session = Session(
             port,
             self._subscription,
             self._router,
             clock=self._clock,
             on_closed=self._open.discard,
+            telemetry=self._telemetry,
+            sealing=self._sealing,
         )
         self._open.add(session)
         session.start()

@@ -97,8 +97,9 @@ class SessionLock:
         # Infinite: there is nothing (more) that could run out.
         while 0 < (left_s := self._left_s()) < inf:
             pause_s = max(left_s - granted_s / 2, self._pause_s(granted_s))
-            await self._clock.sleep(min(left_s, pause_s))
+            # From before the pause: the caller may renew during it, and so leave nothing to gain.
             end_s = self._end_s()
+            await self._clock.sleep(min(left_s, pause_s))
             if self._is_idle() or not await self._is_renewed(granted_s):
                 continue
             if self._end_s() <= end_s:

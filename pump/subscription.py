@@ -107,7 +107,8 @@ class Subscription:
     queue: str
     """The queue (or topic) to receive from."""
     request: type | None = None
-    """The request every message of this queue is, unless its type header names another one."""
+    """The request every message of this queue is, unless its type header names another one.
+    `Message` for handlers that want every message itself, such as those that send it on."""
     resolver: TypeResolver | None = None
     """Finds the request type from a message, for queues that carry several."""
     name: str = ""
@@ -126,7 +127,7 @@ class Subscription:
     """How many handlers run at once."""
     prefetch: int | None = None
     """How many more messages may wait in hand; by default as many as run at once, and more while
-    handlers are so fast that the broker sets the pace."""
+    handlers run dry waiting for the broker."""
     lease: timedelta = timedelta(seconds=30)
     """How long a message is hidden from others at receipt (SQS: visibility timeout)."""
     renew: bool = True

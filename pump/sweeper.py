@@ -13,6 +13,7 @@ from .clock import Clock
 from .errors import PumpError, SendFailed, StorageFailed
 from .observability import vocabulary
 from .observability.log import get_logger
+from .observability.telemetry import Telemetry
 from .ports import Gateway
 from .stores.spill import SpilledMessage, SpillStore
 
@@ -38,10 +39,17 @@ class Sweeper:
     where the provider de-duplicates.
     """
 
-    def __init__(self, spill: SpillStore, gateway: Gateway, clock: Clock) -> None:
+    def __init__(
+        self,
+        spill: SpillStore,
+        gateway: Gateway,
+        clock: Clock,
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self._spill = spill
         self._gateway = gateway
         self._clock = clock
+        self._telemetry = telemetry
 
     async def run(self) -> None:
         """Sweep until cancelled, with patience while a queue cannot be reached."""
@@ -74,24 +82,37 @@ class Sweeper:
             sent += len(accepted)
         if sent:
             _log.info(vocabulary.SPILL_FLUSHED, sent=sent, failed=len(spilled) - sent)
+        if self._telemetry is not None:
+            self._telemetry.spilled(await self._spill.count())
         return Swept(sent, len(spilled) - sent)
 
     async def _send(self, queue: str, batch: Sequence[SpilledMessage]) -> Sequence[SpilledMessage]:
         try:
             await self._send_all(queue, batch)
         except SendFailed as error:
+            self._note_failed(queue, error)
             failed_ids = {id_ for id_, _ in error.failures}
             return [each for each in batch if each.message.id not in failed_ids]
         except (PumpError, TimeoutError, OSError) as error:
             # One queue that cannot be reached, or not even be named here, is not all of them.
             _log.warning(vocabulary.ROUTING_FAILED, destination=queue, error=str(error))
+            self._note_failed(queue, error)
             return ()
         return batch
 
+    def _note_failed(self, queue: str, error: Exception) -> None:
+        if self._telemetry is not None:
+            self._telemetry.failed("route", queue, error)
+
     async def _send_all(self, queue: str, batch: Sequence[SpilledMessage]) -> None:
         producer = self._gateway.producer(queue)
+        messages = [each.message for each in batch]
         try:
             async with self._clock.timeout(_CLAIM_S / 2):
-                await producer.send([each.message for each in batch])
+                if self._telemetry is None:
+                    await producer.send(messages)
+                    return
+                with self._telemetry.sending(queue, messages, is_copy=True) as traced:
+                    await producer.send(traced)
         finally:
             await producer.aclose()

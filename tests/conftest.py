@@ -9,7 +9,11 @@ import pytest
 from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.brokers.plugin"]
+pytest_plugins = [
+    "tests.brokers.plugin",
+    "tests.brokers.rabbitmq_plugin",
+    "tests.brokers.servicebus_plugin",
+]
 
 # A state machine's first example pays for imports, so time is no measure of a single one;
 # pytest's timeout bounds the whole test.
@@ -35,7 +39,7 @@ def _nobody_blocks_the_loop() -> Iterator[None]:
     with blockbuster_ctx(
         ["pump", "gateways", "handlers"],
         # These run before or after a loop's work, or are the command line's own business.
-        excluded_modules=["pump.cli", "pump.testing"],
+        excluded_modules=["pump.cli", "pump.event_loop", "pump.testing"],
     ) as detector:
         # A lock is not a wait unless it is contended, and an executor's queue never is for long.
         for name in [name for name in detector.functions if "Lock" in name or "lock" in name]:

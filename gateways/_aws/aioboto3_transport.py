@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack
 from io import BytesIO
 from typing import Any
 
+from pump.errors import ConfigurationError
+
 from .clients import Client
 from .connections import Held
 from .sdk_session import config_options, make_client, make_session, watch_replies
@@ -41,7 +43,10 @@ class Aioboto3:
         making = self._session.client(service, endpoint_url=endpoint_url, config=config)
         client = await self._clients.enter_async_context(making)
         watch_replies(client)
+        _check_hosts(client)
         client.meta.events.register("before-send", _send_in_pieces)
+        if service == "s3":
+            _send_once(client)
         return client
 
     async def perform(self, client: Client, operation: str, request: Request, held: Held) -> Reply:
@@ -111,6 +116,46 @@ def _send_in_pieces(request: Any, **_: object) -> None:
     body = request.body
     if isinstance(body, bytes | bytearray) and len(body) > _LARGE_BODY:
         request.body = BytesIO(body)
+
+
+def _check_hosts(client: Client) -> None:
+    """Have a certificate be for the host it comes from.
+
+    aiobotocore makes urllib3's context, in which urllib3 leaves that check to itself, and hands it
+    to aiohttp, which leaves it to the context: any trusted certificate would do.
+    """
+    http = client._endpoint.http_session
+    make = http._get_ssl_context
+
+    def checked() -> Any:
+        context = make()
+        context.check_hostname = True
+        return context
+
+    http._get_ssl_context = checked
+
+
+def _send_once(client: Client) -> None:
+    """Keep aiohttp from sending a PUT again by itself when its connection breaks.
+
+    Nobody would know that it was sent twice, and S3 refuses a conditional write because of its
+    own first half. The SDK tries again too, and says so (`RetryAttempts`). There is no setting
+    for it: `ConfigurationError` where it cannot be turned off.
+    """
+    import aiohttp
+
+    if "_retry_connection" not in getattr(aiohttp.ClientSession, "ATTRS", ()):
+        remedy = "it may repeat writes unseen; use aiohttp 3.14, or transport='boto3'"
+        raise ConfigurationError("aiohttp", aiohttp.__version__, remedy)
+    http = client._endpoint.http_session
+    make = http._get_session
+
+    async def get(proxy_url: str | None) -> Any:
+        session = await make(proxy_url)
+        session._retry_connection = False
+        return session
+
+    http._get_session = get
 
 
 def _rehearse(source: Any, service: str, settings: AwsSettings) -> Any:

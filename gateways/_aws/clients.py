@@ -23,6 +23,10 @@ class Clients:
         self._making: dict[str, asyncio.Task[Client]] = {}
         self._turn = asyncio.Lock()
 
+    def made(self, service: str) -> Client | None:
+        """The client of this service, if there is one already."""
+        return self._made.get(service)
+
     async def of(self, service: str) -> Client:
         """The client of this service. CancelledError, too, once the clients are closed."""
         client = self._made.get(service)

@@ -80,7 +80,7 @@ _CODES: dict[Meaning, str] = {
         "InvalidParameterCombination InvalidParameter MissingParameter MissingRequiredParameter "
         "ValidationError Validation InvalidAddress InvalidAction UnknownOperation OptInRequired "
         "InvalidHostRegion AuthorizationHeaderMalformed PermanentRedirect NoSuchBucket "
-        "IllegalLocationConstraint InvalidBucketName KmsDisabled "
+        "IllegalLocationConstraint InvalidBucketName NotImplemented KmsDisabled "
         "KmsInvalidState KmsNotFound KmsOptInRequired KmsInvalidKeyUsage KMSDisabled "
         "KMSInvalidState KMSNotFound KMSOptInRequired KMS.NotFound KMS.Disabled KMS.InvalidState"
     ),
@@ -114,6 +114,7 @@ _PERMISSIONS = {
     ("s3", "head_bucket"): "s3:ListBucket",
     ("s3", "list_objects_v2"): "s3:ListBucket",
     ("s3", "delete_objects"): "s3:DeleteObject",
+    ("s3", "get_bucket_lifecycle_configuration"): "s3:GetLifecycleConfiguration",
 }
 
 

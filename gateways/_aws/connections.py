@@ -132,6 +132,10 @@ class Connections:
                 timer.cancel()
             with suppress(ValueError):
                 line.remove(waiter)
+        # Its turn may have come just before the end, which passes over who holds nothing yet.
+        if self._is_closed:
+            self.release(held.is_long_poll)
+            raise closed(held.target)
 
 
 class _Waiter:

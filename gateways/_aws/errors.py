@@ -84,6 +84,15 @@ def fault_of(error: Exception, *, service: str, operation: str, target: str) -> 
     return _fault_of_sdk(error, target or service)
 
 
+def metadata_of(fault: BaseException) -> Mapping[str, Any]:
+    """What the SDK knows of the reply that made this error: `HTTPHeaders`, `RetryAttempts` and
+    the like; empty when there was no reply.
+    """
+    response = getattr(fault.__cause__, "response", None)
+    metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None
+    return metadata if isinstance(metadata, Mapping) else {}
+
+
 def entry_fault(entry: Mapping[str, Any], *, operation: str, target: str) -> GatewayError:
     """Say what one of the `Failed` of an SQS batch means; always an error of a gateway."""
     is_ours = bool(entry.get("SenderFault", False))

@@ -54,7 +54,7 @@ def make_client(session: Any, service: str, settings: AwsSettings) -> Any:
 def config_options(settings: AwsSettings) -> dict[str, Any]:
     """The arguments of botocore's `Config` (and aiobotocore's, which extends it)."""
     package = settings.transport.value
-    return {
+    options: dict[str, Any] = {
         "retries": {"mode": "standard", "total_max_attempts": settings.max_attempts},
         "max_pool_connections": settings.max_connections,
         "connect_timeout": settings.connect_timeout_s,
@@ -66,9 +66,11 @@ def config_options(settings: AwsSettings) -> dict[str, Any]:
         "parameter_validation": False,
         "user_agent": f"{package}/{installed(package)}",
         "user_agent_extra": "pumphouse",
-        # Names of buckets are no names of hosts at LocalStack and its like.
-        "s3": {"addressing_style": "path" if settings.endpoint_url else "auto"},
     }
+    if settings.endpoint_url:
+        # Names of buckets are no names of hosts at LocalStack and its like.
+        options["s3"] = {"addressing_style": "path"}
+    return options
 
 
 def watch_replies(client: Any) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Protocol
 
 from pump.clock import Clock
@@ -58,7 +57,7 @@ class SdkTransport:
             self._check_open("aws")
             if self._is_open:
                 return
-            with _translated("aws", "open", "aws"):
+            with _Translated("aws", "open", "aws"):
                 await self._sdk.open()
             self._is_open = True
 
@@ -72,15 +71,16 @@ class SdkTransport:
         polling: Polling | None = None,
     ) -> Reply:
         name = target or service
-        client = await self._client(service, name)
+        self._check_open(name)
+        client = self._clients.made(service) or await self._client(service, name)
         async with self._connections.hold(name, is_long_poll=polling is not None) as held:
             if polling is None:
-                with _translated(service, operation, name):
+                with _Translated(service, operation, name):
                     return await self._sdk.perform(client, operation, request, held)
             polling.started_at_s = self._clock.now_s()
             try:
                 async with self._clock.timeout(polling.patience_s):
-                    with _translated(service, operation, name):
+                    with _Translated(service, operation, name):
                         return await self._sdk.perform(client, operation, request, held)
             except TimeoutError:
                 detail = f"no answer to {operation} within {polling.patience_s:g} s"
@@ -93,9 +93,8 @@ class SdkTransport:
         self._closing.result()
 
     async def _client(self, service: str, target: str) -> Client:
-        self._check_open(target)
         try:
-            with _translated(service, "connect", target):
+            with _Translated(service, "connect", target):
                 return await self._clients.of(service)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -118,13 +117,39 @@ class SdkTransport:
         await self._sdk.aclose()
 
 
-@contextmanager
-def _translated(service: str, operation: str, target: str) -> Iterator[None]:
-    try:
-        yield
-    except PumpError:
-        raise
-    except Exception as error:  # broad: the SDKs raise their own, urllib3's and aiohttp's errors
-        fault = fault_of(error, service=service, operation=operation, target=target)
-        # AWS explains a wrong signature with the signed text, session token and all.
-        raise fault from (None if isinstance(fault, CredentialsExpired) else error)
+class _Translated:
+    """Raises what an SDK raised inside as one of our errors. Passed by every call, so it is no
+    generator, which would take several times as long.
+    """
+
+    __slots__ = ("_operation", "_service", "_target")
+
+    def __init__(self, service: str, operation: str, target: str) -> None:
+        self._service = service
+        self._operation = operation
+        self._target = target
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Whatever else: the SDKs raise their own, urllib3's and aiohttp's errors.
+        if not isinstance(error, Exception) or isinstance(error, PumpError):
+            return
+        fault = fault_of(
+            error, service=self._service, operation=self._operation, target=self._target
+        )
+        raise fault from (None if _is_telling(error, fault) else error)
+
+
+def _is_telling(error: Exception, fault: PumpError) -> bool:
+    """Whether a secret is in an error, or in what led to it."""
+    # AWS explains a wrong signature with the signed text, session token and all; and aiohttp what
+    # a proxy refused with the proxy's URL, password and all.
+    is_of_proxy = type(error).__name__ == "ProxyConnectionError"
+    return is_of_proxy or isinstance(fault, CredentialsExpired)

@@ -15,12 +15,14 @@ _HIDDEN = "…"
 
 
 class TransportKind(StrEnum):
-    """Which SDK performs the calls; nothing else differs between them."""
+    """What performs the calls; nothing else differs between them."""
 
     BOTO3 = "boto3"
     """boto3, in a bounded pool of threads."""
     AIOBOTO3 = "aioboto3"
     """aioboto3, on the event loop (the default)."""
+    LEAN = "lean"
+    """Requests of our own for what is called often, boto3 for the rest: a fraction of the CPU."""
 
 
 @attrs.frozen(kw_only=True, repr=False)

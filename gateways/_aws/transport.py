@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import attrs
@@ -70,7 +70,12 @@ def transport_for(settings: AwsSettings, clock: Clock = SYSTEM_CLOCK) -> Transpo
     """Make the transport that the settings choose; nothing is imported or opened yet."""
     from .aioboto3_transport import Aioboto3
     from .boto3_transport import Boto3
-    from .sdk_transport import SdkTransport
+    from .lean.transport import Lean
+    from .sdk_transport import Sdk, SdkTransport
 
-    sdk = Boto3(settings) if settings.transport is TransportKind.BOTO3 else Aioboto3(settings)
-    return SdkTransport(sdk, settings, clock)
+    kinds: dict[TransportKind, Callable[[AwsSettings], Sdk]] = {
+        TransportKind.BOTO3: Boto3,
+        TransportKind.AIOBOTO3: Aioboto3,
+        TransportKind.LEAN: Lean,
+    }
+    return SdkTransport(kinds[settings.transport](settings), settings, clock)

@@ -9,14 +9,21 @@ from pump.errors import ConfigurationError
 
 from .settings import TransportKind
 
-MINIMUM = {"boto3": "1.35", "aioboto3": "13.2"}
-"""The oldest versions: with them SQS speaks JSON and both know the standard retry mode."""
+MINIMUM = {"boto3": "1.35", "aioboto3": "13.2", "aiohttp": "3.14"}
+"""The oldest versions: with them SQS speaks JSON and the SDKs know the standard retry mode; and
+aiohttp can be kept from repeating a write by itself."""
+PACKAGES = {
+    TransportKind.BOTO3: ("boto3",),
+    TransportKind.AIOBOTO3: ("boto3", "aioboto3"),
+    TransportKind.LEAN: ("boto3", "aiohttp"),
+}
+"""What each transport stands on."""
 INSTALL = "pip install 'pumphouse[sqs]'"
 
 
 def check_versions(kind: TransportKind) -> None:
     """Raise `ConfigurationError`, naming the cure, when the SDK is missing or too old."""
-    for package in ("boto3", kind.value) if kind is not TransportKind.BOTO3 else ("boto3",):
+    for package in PACKAGES[kind]:
         check_version(package, installed(package))
 
 

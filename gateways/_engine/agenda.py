@@ -8,15 +8,17 @@ from itertools import count
 from math import inf
 
 from .record import DELAYED, LeaseBatch, Record
+from .session_lock import SessionLock
 
-_Entry = tuple[float, int, Record | LeaseBatch]
+_Subject = Record | LeaseBatch | SessionLock
+_Entry = tuple[float, int, _Subject]
 
 # Below this many stale entries rebuilding the heap costs more than it frees.
 _WORTH_COMPACTING = 64
 
 
 class Agenda:
-    """Delayed messages and lease batches by the time they fall due.
+    """Delayed messages, lease batches and session locks by the time they fall due.
 
     Entries are never moved: an extension adds another, and an entry whose subject has changed
     is stale. Stale ones are skipped, and swept once they are the majority, so that a million
@@ -31,7 +33,7 @@ class Agenda:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def add(self, due_s: float, subject: Record | LeaseBatch) -> None:
+    def add(self, due_s: float, subject: _Subject) -> None:
         """Let `subject` fall due then."""
         heappush(self._heap, (due_s, next(self._tie), subject))
 
@@ -55,7 +57,7 @@ class Agenda:
             self._stale = max(0, self._stale - 1)
         return heap[0][0] if heap else inf
 
-    def pop_due(self, now_s: float) -> Iterator[Record | LeaseBatch]:
+    def pop_due(self, now_s: float) -> Iterator[_Subject]:
         """Take what is due, in the order it fell due."""
         while self.next_due_s() <= now_s:
             yield heappop(self._heap)[2]
@@ -70,4 +72,5 @@ def _is_live(entry: _Entry) -> bool:
     due_s, _, subject = entry
     if isinstance(subject, Record):
         return subject.phase == DELAYED and subject.due_s == due_s
-    return bool(subject.members) and subject.expires_s == due_s
+    is_live = subject.is_held if isinstance(subject, SessionLock) else bool(subject.members)
+    return is_live and subject.expires_s == due_s

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import attrs
+
 from pump.message import Delivery, Message
 from pump.outcome import Action
 from pump.ports import QueueStats
@@ -44,3 +46,32 @@ class Broker(Protocol):
 
     async def purge(self, queue: str) -> int:
         """Remove every message."""
+
+
+@attrs.frozen
+class Grant:
+    """A session that was accepted: its group, the token that proves it, and its first end."""
+
+    session: str
+    token: str
+    expires_at_s: float
+
+
+class SessionBroker(Protocol):
+    """Accept, receive in, renew and release sessions; `EngineSessions` documents each."""
+
+    async def accept(
+        self, queue: str, session: str | None, *, wait_s: float, lease_s: float
+    ) -> Grant | None:
+        """Lock a session."""
+
+    async def receive(
+        self, queue: str, grant: Grant, *, max_count: int, wait_s: float
+    ) -> list[Delivery]:
+        """Lease messages of a session."""
+
+    async def renew(self, queue: str, grant: Grant, *, lease_s: float) -> float:
+        """Keep a session, and say until when."""
+
+    async def release(self, queue: str, grant: Grant) -> None:
+        """Let go of a session."""

@@ -14,6 +14,7 @@ ENGINE = Capabilities(
     has_uncounted_abandon=True,
     has_peek=True,
     has_purge=True,
+    has_exact_stats=True,
     receive_batch=1000,
     settle_batch=10_000,
 )

@@ -32,6 +32,11 @@ class DeduplicationWindow:
         self._until_s[key] = until_s
         self._order.append((until_s, key))
 
+    def remembered(self, now_s: float) -> list[tuple[str, float]]:
+        """What is refused now, and until when, for whoever starts from a copy."""
+        kept = [each for each in self._until_s.items() if each[1] > now_s]
+        return sorted(kept, key=lambda each: (each[1], each[0]))
+
     def withdraw(self, keys: Iterable[str]) -> None:
         """Forget ids whose message was not accepted in the end."""
         for key in keys:

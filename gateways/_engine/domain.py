@@ -18,7 +18,7 @@ from .record import READY, LeaseBatch, Record
 class Domain:
     """One chain of messages: those waiting, in order, and how many are in flight."""
 
-    key: str | None
+    key: str | None = None
     waiting: list[tuple[int, Record]] = attrs.field(factory=list, repr=False)
     in_flight: int = 0
     batch: LeaseBatch | None = attrs.field(default=None, repr=False)
@@ -36,6 +36,10 @@ class Domain:
         head = self.waiting[0]
         return head if head[1].phase == READY and not head[1].is_offered else None
 
+    def is_free_for(self, record: Record) -> bool:
+        """Whether `record` is the head, ready, and nothing of the domain is in flight."""
+        return not self.in_flight and self.has_ready() and self.waiting[0][1] is record
+
     def is_deliverable(self, record: Record, batch: LeaseBatch, *, is_strict: bool) -> bool:
         """Whether `record` is the head and this receive may take it."""
         if not self.waiting or self.waiting[0][1] is not record or record.phase != READY:
@@ -47,6 +51,20 @@ class Domain:
         heappop(self.waiting)
         self.in_flight += 1
         self.batch = batch
+
+    def has_ready(self) -> bool:
+        """Whether the head is ready."""
+        return bool(self.waiting) and self.waiting[0][1].phase == READY
+
+    def take_ready(self, max_count: int) -> list[Record]:
+        """Count those that come next as in flight, up to one that is not ready: for whoever has
+        the domain locked.
+        """
+        taken: list[Record] = []
+        while len(taken) < max_count and self.has_ready():
+            taken.append(heappop(self.waiting)[1])
+        self.in_flight += len(taken)
+        return taken
 
     def put(self, rank: int, record: Record) -> None:
         """Put a new or a returned record in its place."""

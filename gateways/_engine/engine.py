@@ -52,8 +52,8 @@ class Engine:
         self.clock = clock
         self.rooms: dict[str, Room] = {}
         self.next_seq = 1
-        self._journal: Journal = NullJournal() if journal is None else journal
-        self._is_closed = False
+        self.journal: Journal = NullJournal() if journal is None else journal
+        self.is_closed = False
 
     # Messages.
 
@@ -73,7 +73,7 @@ class Engine:
         )
         self.next_seq += len(arrival.records)
         entry = Sent(queue, arrival, state.deduplication.window_s, request)
-        await self._write(entry, partial(self._finish_send, room, arrival))
+        await self.write(entry, partial(self._finish_send, room, arrival))
         return [message.id for message in messages]
 
     async def receive(
@@ -91,14 +91,14 @@ class Engine:
         deadline_s = self.clock.now_s() + wait_s
         left_s = wait_s
         while True:
-            now_s = self._promote(room)
+            now_s = self.promote(room)
             batch = room.state.take(
                 max_count, lease_s=lease_s, now_s=now_s, owner=owner, request=request
             )
             if batch is not None:
                 room.stir()
-                return await self._hand_out(room, batch)
-            if left_s <= 0 or self._is_closed:
+                return await self.hand_out(room, batch)
+            if left_s <= 0 or self.is_closed:
                 return []
             is_woken = await room.wait(left_s)
             left_s = deadline_s - self.clock.now_s() if is_woken else 0.0
@@ -113,12 +113,12 @@ class Engine:
     ) -> list[int]:
         """Apply actions and return the positions of those whose receipt was not valid."""
         room = self.room(queue)
-        now_s = self._promote(room)
+        now_s = self.promote(room)
         detached = room.state.detach(receipts, actions)
         if detached.batches:
             burials: list[Future[None]] = []
             finish = partial(self._finish_settle, room, detached, now_s, burials)
-            await self._write(Settled(queue, detached, now_s, request), finish)
+            await self.write(Settled(queue, detached, now_s, request), finish)
             if burials:
                 # Only so that the caller finds the dead letter; a failed move is retried.
                 await wait(burials)
@@ -127,20 +127,24 @@ class Engine:
     async def extend(self, queue: str, receipts: Sequence[str], *, lease_s: float) -> list[int]:
         """Make leases end `lease_s` from now; return the positions of invalid receipts."""
         room = self.room(queue)
-        now_s = self._promote(room)
+        now_s = self.promote(room)
         extension = room.state.extend(receipts, until_s=now_s + lease_s)
         room.stir()
         if extension.moved or extension.split:
-            await self._write(Extended(queue, extension), _ignore)
+            await self.write(Extended(queue, extension), _ignore)
         return extension.refused
 
     async def end_leases(self, owner: str) -> None:
-        """Make everything available again that `owner` holds; each counts as an attempt."""
+        """Make everything available again that `owner` holds, sessions too; each delivery counts
+        as an attempt.
+        """
         for room in list(self.rooms.values()):
             held = {r.batch: None for r in room.state.leases.values() if r.batch is not None}
             theirs = [batch for batch in held if batch.owner == owner]
-            if theirs:
-                lapse = room.state.end_leases(theirs, now_s=self.clock.now_s())
+            locks = [lock for lock in room.state.sessions if lock.owner == owner]
+            if theirs or locks:
+                now_s = self.clock.now_s()
+                lapse = room.state.end_leases(theirs, now_s=now_s, locks=locks)
                 tickets = self._finish_lapse(room, lapse)
                 room.stir()
                 if tickets:
@@ -149,7 +153,7 @@ class Engine:
     def served(self, queue: str, owner: str, request: int) -> list[Delivery]:
         """What a remote receive has leased, when its answer may have got lost."""
         room = self.room(queue)
-        self._promote(room)
+        self.promote(room)
         batch = _find_batch(room, owner, request)
         return [] if batch is None else _deliveries(queue, batch)
 
@@ -158,11 +162,11 @@ class Engine:
         for room in self.rooms.values():
             batch = _find_batch(room, owner, request)
             if batch is not None:
-                self._abandon(room, batch)
+                self.abandon(room, _receipts(batch))
 
     async def forget(self, owner: str, *, below: int) -> None:
         """Drop the answers kept for an owner's requests below a number."""
-        await self._write(Forgotten(owner, below), _ignore)
+        await self.write(Forgotten(owner, below), _ignore)
 
     # Queues.
 
@@ -200,14 +204,14 @@ class Engine:
     async def queues(self) -> list[QueueStats]:
         """Count what is in every queue."""
         for room in self.rooms.values():
-            self._promote(room)
+            self.promote(room)
         now_s = self.clock.now_s()
         return [self.rooms[name].state.stats(now_s) for name in sorted(self.rooms)]
 
     async def peek(self, queue: str, *, max_count: int) -> list[Message]:
         """Look at the next available messages."""
         room = self.room(queue)
-        self._promote(room)
+        self.promote(room)
         return room.state.peek(max_count)
 
     async def purge(self, queue: str) -> int:
@@ -218,15 +222,17 @@ class Engine:
         def finish(error: Exception | None) -> None:
             if error is None:
                 counts.append(room.state.clear())
+                # A group that was in flight is free for who waits for its session.
+                room.stir()
 
-        await self._write(Purged(queue), finish)
+        await self.write(Purged(queue), finish)
         return counts[0]
 
     def admit(self, settings: QueueSettings) -> Room:
         """Make a queue, or change its settings, in memory only."""
         room = self.rooms.get(settings.name)
         if room is None:
-            room = Room(QueueState(settings), self.clock, self._promote)
+            room = Room(QueueState(settings), self.clock, self.promote)
             self.rooms[settings.name] = room
         else:
             room.state.reconfigure(settings)
@@ -235,18 +241,19 @@ class Engine:
 
     def close(self) -> None:
         """Send waiting receives home empty, and disarm every timer."""
-        self._is_closed = True
+        self.is_closed = True
         for room in self.rooms.values():
             room.close()
 
     def reopen(self) -> None:
         """Let receives wait again."""
-        self._is_closed = False
+        self.is_closed = False
 
     # Finishing what the journal has written.
 
-    async def _write(self, entry: Entry, done: Done) -> None:
-        ticket = self._journal.write(entry, done)
+    async def write(self, entry: Entry, done: Done) -> None:
+        """Have an entry written; `done` is called before this returns."""
+        ticket = self.journal.write(entry, done)
         if ticket is not None:
             await ticket
 
@@ -257,28 +264,31 @@ class Engine:
         room.state.add(arrival.records)
         room.stir()
 
-    async def _hand_out(self, room: Room, batch: LeaseBatch) -> list[Delivery]:
+    async def hand_out(self, room: Room, batch: LeaseBatch) -> list[Delivery]:
+        """Deliver what was leased once that is written; nothing is hidden when it is not."""
+
         def finish(error: Exception | None) -> None:
             if error is not None:
                 room.state.revoke(batch, now_s=self.clock.now_s())
                 room.stir()
 
-        ticket = self._journal.write(Leased(room.name, batch), finish)
+        ticket = self.journal.write(Leased(room.name, batch), finish)
         if ticket is not None:
             try:
                 await ticket
             except BaseException:
-                self._abandon(room, batch)
+                self.abandon(room, _receipts(batch))
                 raise
         return _deliveries(room.name, batch)
 
-    def _abandon(self, room: Room, batch: LeaseBatch) -> None:
-        receipts = [record.receipt for record in batch.members.values()]
-        if receipts:
-            now_s = self.clock.now_s()
-            detached = room.state.detach(receipts, [ABANDON] * len(receipts))
-            finish = partial(self._finish_settle, room, detached, now_s, [])
-            self._journal.write(Settled(room.name, detached, now_s), finish)
+    def abandon(self, room: Room, receipts: Sequence[str]) -> Future[None] | None:
+        """Hand back what is leased; the end of the write, unless it has ended already."""
+        if not receipts:
+            return None
+        now_s = self.clock.now_s()
+        detached = room.state.detach(receipts, [ABANDON] * len(receipts))
+        finish = partial(self._finish_settle, room, detached, now_s, [])
+        return self.journal.write(Settled(room.name, detached, now_s), finish)
 
     def _finish_settle(
         self,
@@ -298,16 +308,16 @@ class Engine:
                 burials += self._bury(room, dead)
         room.stir()
 
-    def _promote(self, room: Room) -> float:
+    def promote(self, room: Room) -> float:
         """Let a queue catch up with the clock, and return the time."""
         now_s = self.clock.now_s()
         lapse = room.state.promote(now_s + TICK_S)
-        if lapse is not None and lapse.batches:
+        if lapse is not None and (lapse.batches or lapse.locks):
             self._finish_lapse(room, lapse)
         return now_s
 
     def _finish_lapse(self, room: Room, lapse: Lapse) -> list[Future[None]]:
-        ticket = self._journal.write(Lapsed(room.name, lapse), _ignore)
+        ticket = self.journal.write(Lapsed(room.name, lapse), _ignore)
         burials = self._bury(room, lapse.dead)
         return burials if ticket is None else [ticket, *burials]
 
@@ -325,7 +335,7 @@ class Engine:
             copy = Record(self.next_seq, message, now_s)
             self.next_seq += 1
             done = partial(self._finish_burial, room, record, target, copy)
-            tickets.append(self._journal.write(Moved(record, target.name, copy), done))
+            tickets.append(self.journal.write(Moved(record, target.name, copy), done))
         return [ticket for ticket in tickets if ticket is not None]
 
     def _finish_burial(
@@ -344,7 +354,7 @@ class Engine:
             if error is None:
                 self.admit(settings)
 
-        await self._write(Declared(settings), finish)
+        await self.write(Declared(settings), finish)
 
     def _validate(self, wanted: QueueSettings, *, is_name_only: bool) -> None:
         existing = self.room(wanted.name).state.settings
@@ -361,6 +371,10 @@ def _find_batch(room: Room, owner: str, request: int) -> LeaseBatch | None:
     return next((b for b in held if b and b.owner == owner and b.request == request), None)
 
 
+def _receipts(batch: LeaseBatch) -> list[str]:
+    return [record.receipt for record in batch.members.values()]
+
+
 def _deliveries(queue: str, batch: LeaseBatch) -> list[Delivery]:
     """Hand over what is leased."""
     return [
@@ -370,6 +384,7 @@ def _deliveries(queue: str, batch: LeaseBatch) -> list[Delivery]:
             receipt=record.receipt,
             attempt=record.attempt,
             lease_expires_at_s=batch.expires_s,
+            broker_id=record.seq,
         )
         for record in batch.members.values()
     ]

@@ -14,6 +14,7 @@ import attrs
 
 from .moves import Arrival, Detached, Extension, Lapse
 from .record import LeaseBatch, Record
+from .session_lock import SessionLock
 from .settings import QueueSettings
 
 
@@ -70,10 +71,35 @@ class Extended:
 
 @attrs.frozen
 class Lapsed:
-    """Leases ended unsettled; the attempts they counted are kept."""
+    """Leases ended unsettled; the attempts they counted are kept. Sessions ended with theirs."""
 
     queue: str
     lapse: Lapse
+
+
+@attrs.frozen
+class Locked:
+    """A session was accepted."""
+
+    queue: str
+    lock: SessionLock
+
+
+@attrs.frozen
+class Renewed:
+    """A session's lock ends later, with the leases under it."""
+
+    queue: str
+    lock: SessionLock
+    extension: Extension
+
+
+@attrs.frozen
+class Unlocked:
+    """A session was closed."""
+
+    queue: str
+    lock: SessionLock
 
 
 @attrs.frozen
@@ -100,7 +126,20 @@ class Forgotten:
     below: int
 
 
-Entry = Declared | Sent | Leased | Settled | Extended | Lapsed | Moved | Purged | Forgotten
+Entry = (
+    Declared
+    | Sent
+    | Leased
+    | Settled
+    | Extended
+    | Lapsed
+    | Locked
+    | Renewed
+    | Unlocked
+    | Moved
+    | Purged
+    | Forgotten
+)
 Done = Callable[[Exception | None], None]
 """Called once on the loop: with None when the entry is durable, else with what prevented it."""
 

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from .domain import Domain
 from .record import LEASED, READY, LeaseBatch, Record
+from .session_lock import SessionLock
 from .settings import QueueSettings
+
+# Below this many void offers forming the heap anew costs more than it frees.
+_WORTH_SWEEPING = 64
 
 
 class Line:
@@ -26,10 +30,15 @@ class Line:
         self._fresh: deque[Record] = deque()
         self._offered: list[tuple[int, Record]] = []
         self._domains: dict[str | None, Domain] = {}
+        self._void_count = 0
 
     def has_candidates(self) -> bool:
         """Whether `pop` could find something; a blocked domain's offer may prove it wrong."""
         return bool(self._fresh or self._offered)
+
+    def candidate_count(self) -> int:
+        """How many offers there are, void ones included: no more receives can find something."""
+        return len(self._fresh) + len(self._offered)
 
     def append(self, record: Record) -> None:
         """Let a new message join, at the end."""
@@ -93,10 +102,62 @@ class Line:
         else:
             self._offer_head(domain)
 
-    def rebuild(self, settings: QueueSettings, records: Iterable[Record]) -> None:
+    def next_free_group(self) -> str | None:
+        """Of the groups that are not in flight, the one whose head comes next, if it is ready.
+
+        Every such head is offered: what is found depends on what is in the queue, and on nothing
+        else.
+        """
+        passed: list[tuple[int, Record]] = []
+        found = None
+        while self._offered and found is None:
+            record = self._offered[0][1]
+            domain = record.domain
+            if domain is None or domain.key is None:
+                passed.append(heappop(self._offered))
+            elif domain.is_free_for(record):
+                found = domain.key
+            else:
+                heappop(self._offered)
+                record.is_offered = False
+        for offer in passed:
+            heappush(self._offered, offer)
+        return found
+
+    def is_free(self, group: str) -> bool:
+        """Whether nothing of a group is in flight."""
+        domain = self._domains.get(group)
+        return domain is None or not domain.in_flight
+
+    def lock(self, group: str) -> Domain | None:
+        """Count a group as in flight until its `release`; None when some of it is."""
+        domain = self._domain(group)
+        if domain.in_flight:
+            return None
+        domain.in_flight += 1
+        return domain
+
+    def take_locked(self, domain: Domain, max_count: int) -> list[Record]:
+        """Take from a domain that the caller has locked."""
+        taken = domain.take_ready(max_count)
+        # Where everybody has sessions, nobody comes across the offers that locks made void.
+        self._void_count += sum(record.is_offered for record in taken)
+        if self._void_count > _WORTH_SWEEPING and 2 * self._void_count > len(self._offered):
+            self._sweep_offers()
+        return taken
+
+    def rebuild(
+        self,
+        settings: QueueSettings,
+        records: Iterable[Record],
+        locks: Iterable[SessionLock] = (),
+    ) -> None:
         """Form the line anew from all messages of the queue, under other settings."""
         self.clear()
         self._is_lifo, self._is_strict = settings.is_lifo, settings.is_strict
+        for lock in locks:
+            lock.domain = self._domain(lock.group)
+            lock.domain.in_flight += 1
         # Those in flight first, so that no head of a busy domain is offered.
         for record in sorted(records, key=lambda r: (r.phase < LEASED, r.seq)):
             record.domain = None
@@ -108,6 +169,20 @@ class Line:
         self._fresh.clear()
         self._offered.clear()
         self._domains.clear()
+        self._void_count = 0
+
+    def _sweep_offers(self) -> None:
+        for _, record in self._offered:
+            record.is_offered = False
+        self._offered = [
+            offer
+            for offer in self._offered
+            if (domain := offer[1].domain) is None or domain.is_free_for(offer[1])
+        ]
+        for _, record in self._offered:
+            record.is_offered = True
+        heapify(self._offered)
+        self._void_count = 0
 
     def _rank(self, record: Record) -> int:
         return -record.seq if self._is_lifo else record.seq
@@ -130,13 +205,15 @@ class Line:
                 self._offer(rank, record)
 
     def _join_domain(self, record: Record) -> None:
-        key = record.message.group
-        domain = self._domains.get(key)
-        if domain is None:
-            domain = self._domains[key] = Domain(key)
-        record.domain = domain
+        record.domain = domain = self._domain(record.message.group)
         if record.phase >= LEASED:
             domain.in_flight += 1
         else:
             domain.put(self._rank(record), record)
             self._offer_head(domain)
+
+    def _domain(self, key: str | None) -> Domain:
+        domain = self._domains.get(key)
+        if domain is None:
+            domain = self._domains[key] = Domain(key)
+        return domain

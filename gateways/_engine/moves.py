@@ -9,6 +9,7 @@ import attrs
 from pump.outcome import Abandon, Defer
 
 from .record import LeaseBatch, Record
+from .session_lock import SessionLock
 
 
 @attrs.define
@@ -66,6 +67,8 @@ class Lapse:
     returned: list[Record] = attrs.field(factory=list)
     dead: list[Record] = attrs.field(factory=list)
     """Those that had their last delivery; they are in limbo until moved."""
+    locks: list[SessionLock] = attrs.field(factory=list)
+    """Sessions that ended with theirs."""
 
 
 @attrs.define

@@ -11,6 +11,7 @@ from pump.message import Message
 
 if TYPE_CHECKING:
     from .domain import Domain
+    from .session_lock import SessionLock
 
 
 class Phase(IntEnum):
@@ -70,3 +71,5 @@ class LeaseBatch:
     """The number of the remote request that asked for it, to answer it once more."""
     members: dict[int, Record] = attrs.field(factory=dict, repr=False)
     """What is still leased, by sequence number."""
+    lock: SessionLock | None = attrs.field(default=None, repr=False)
+    """The session that received it, if one did."""

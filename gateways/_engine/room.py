@@ -19,7 +19,7 @@ TICK_S = 1e-6
 class Room:
     """Wakes waiting receives when something may have become available; never polls.
 
-    The timer is armed only while a receive waits, or while a lease could end in a redrive.
+    The timer is armed only while somebody waits, or while a lease could end in a redrive.
     """
 
     def __init__(self, state: QueueState, clock: Clock, on_due: Callable[[Room], object]) -> None:
@@ -27,6 +27,8 @@ class Room:
         self._clock = clock
         self._on_due = on_due
         self._waiters: deque[asyncio.Future[bool]] = deque()
+        self._watchers: deque[asyncio.Future[bool]] = deque()
+        """Those who wait for something that only they can use: a session, or a message of it."""
         self._timer: Timer | None = None
         self._timer_due_s = inf
 
@@ -38,35 +40,56 @@ class Room:
     async def wait(self, wait_s: float) -> bool:
         """Wait for a reason to look again; False when `wait_s` have passed without one."""
         woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        timer = self._clock.call_later(wait_s, lambda: _wake(woken, False))
-        self._waiters.append(woken)
-        self._arm()
         try:
-            return await woken
+            return await self._wait_among(self._waiters, woken, wait_s)
         except asyncio.CancelledError:
             # Woken, then cancelled before it could look: the reason is another waiter's now.
             if woken.done() and not woken.cancelled():
                 self.stir()
             raise
-        finally:
-            timer.cancel()
-            if woken in self._waiters:
-                self._waiters.remove(woken)
+
+    async def watch(self, wait_s: float) -> bool:
+        """As `wait`, for what concerns a session: every change is a reason."""
+        woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        return await self._wait_among(self._watchers, woken, wait_s)
 
     def stir(self) -> None:
         """Tell the room that its state has changed.
 
-        Wakes one waiter; when that one has taken its share and left some, it stirs again.
+        Wakes one waiter; when that one has taken its share and left some, it stirs again. Wakes
+        all watchers: which of them it concerns, only they know.
         """
+        if self._watchers:
+            self._wake_watchers()
         if self._waiters and self.state.line.has_candidates():
             self._wake_one()
         self._arm()
 
     def close(self) -> None:
         """Send every waiter away and disarm the timer."""
+        self._wake_watchers()
         while self._waiters:
             self._wake_one()
         self._disarm()
+
+    async def _wait_among(
+        self, waiters: deque[asyncio.Future[bool]], woken: asyncio.Future[bool], wait_s: float
+    ) -> bool:
+        timer = self._clock.call_later(wait_s, lambda: _wake(woken, False))
+        waiters.append(woken)
+        self._arm()
+        try:
+            return await woken
+        finally:
+            timer.cancel()
+            if woken in waiters:
+                waiters.remove(woken)
+
+    def _wake_watchers(self) -> None:
+        watchers = list(self._watchers)
+        self._watchers.clear()
+        for woken in watchers:
+            _wake(woken, True)
 
     def _wake_one(self) -> None:
         while self._waiters:
@@ -76,7 +99,7 @@ class Room:
     def _arm(self) -> None:
         state = self.state
         can_redrive = state.settings.max_receive_count is not None and state.leases
-        if not self._waiters and not can_redrive:
+        if not self._waiters and not self._watchers and not can_redrive:
             return
         due_s = state.agenda.next_due_s()
         if due_s >= self._timer_due_s:

@@ -3,7 +3,8 @@
 A message is READY, DELAYED, LEASED or in LIMBO; `record.Phase` has the transitions, `line.py`
 the order. Settling takes two steps so that a journal can be written in between: `detach` takes
 the lease away and leaves the message in LIMBO, then `finish_…` or, when the write failed,
-`reattach`. The same holds for a receive: `take`, and `revoke` when it reached nobody.
+`reattach`. The same holds for a receive: `take`, and `revoke` when it reached nobody. Sessions
+are in `session_locks.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from .deduplication import DeduplicationWindow
 from .line import Line
 from .moves import Arrival, Detached, Extension, Lapse, Return
 from .record import DELAYED, LEASED, LIMBO, READY, LeaseBatch, Record
+from .session_lock import SessionLock
+from .session_locks import SessionLocks
 from .settings import QueueSettings
 
 
@@ -36,6 +39,7 @@ class QueueState:
         self.agenda = Agenda()
         self.deduplication = DeduplicationWindow(settings.deduplication_window_s)
         self.line = Line(settings)
+        self.sessions = SessionLocks(self.line, self.agenda, tokens)
         self._tokens = tokens
         self._delayed_count = 0
         self._limbo_count = 0
@@ -88,6 +92,20 @@ class QueueState:
             return None
         batch = LeaseBatch(self._tokens(), owner, now_s + lease_s, request)
         records = line.pop_fresh(max_count) or _pop_each(line, batch, max_count)
+        return self._lease(batch, records) if records else None
+
+    def take_in_session(
+        self, lock: SessionLock, max_count: int, *, request: int | None = None
+    ) -> LeaseBatch | None:
+        """Lease what comes next of a session, until its lock ends; None when there is nothing."""
+        records = self.line.take_locked(lock.domain, max_count)
+        if not records:
+            return None
+        batch = LeaseBatch(self._tokens(), lock.owner, lock.expires_s, request)
+        lock.add(batch)
+        return self._lease(batch, records)
+
+    def _lease(self, batch: LeaseBatch, records: Iterable[Record]) -> LeaseBatch:
         members, leases, prefix = batch.members, self.leases, f"{batch.id}."
         for record in records:
             seq = record.seq
@@ -97,8 +115,6 @@ class QueueState:
             record.receipt = receipt = f"{prefix}{seq}"
             leases[receipt] = record
             members[seq] = record
-        if not members:
-            return None
         self.agenda.add(batch.expires_s, batch)
         return batch
 
@@ -163,6 +179,8 @@ class QueueState:
         for record in records:
             if record.seq in self.records and record.batch is not None:
                 self._limbo_count -= 1
+                if record.batch.lock is not None:
+                    record.batch.lock.take_back(record.batch)
                 self._lease_again(record, record.batch)
 
     def postpone(self, record: Record, *, until_s: float) -> None:
@@ -213,19 +231,36 @@ class QueueState:
         for subject in self.agenda.pop_due(now_s):
             if isinstance(subject, LeaseBatch):
                 self._end_lease(subject, now_s, lapse)
+            elif isinstance(subject, SessionLock):
+                self.sessions.end(subject)
+                lapse.locks.append(subject)
             else:
                 self._delayed_count -= 1
                 subject.phase = READY
                 self.line.make_available(subject)
         return lapse
 
-    def end_leases(self, batches: Iterable[LeaseBatch], *, now_s: float) -> Lapse:
-        """End leases before their time; the delivery counts as an attempt."""
+    def end_leases(
+        self,
+        batches: Iterable[LeaseBatch],
+        *,
+        now_s: float,
+        locks: Iterable[SessionLock] = (),
+    ) -> Lapse:
+        """End leases and locks before their time; the delivery counts as an attempt."""
         lapse = Lapse()
         for batch in batches:
             self._end_lease(batch, now_s, lapse)
             self.agenda.note_stale()
+        for lock in locks:
+            self.release(lock)
+            lapse.locks.append(lock)
         return lapse
+
+    def release(self, lock: SessionLock) -> None:
+        """Let go of a session under which nothing is leased any more."""
+        self.sessions.end(lock)
+        self.agenda.note_stale()
 
     def extend(self, receipts: Sequence[str], *, until_s: float) -> Extension:
         """Make leases end at `until_s`."""
@@ -253,6 +288,8 @@ class QueueState:
         for seq, record in records.items():
             del batch.members[seq]
             record.batch = part
+        if batch.lock is not None:
+            batch.lock.add(part)
         self.agenda.add(until_s, part)
         return part
 
@@ -270,9 +307,9 @@ class QueueState:
         """Adopt other settings; messages in the queue follow the new order from now on."""
         self.settings = settings
         self.deduplication.window_s = settings.deduplication_window_s
-        self.line.rebuild(settings, self.records.values())
+        self.line.rebuild(settings, self.records.values(), self.sessions)
 
-    def restore(self, records: Iterable[Record]) -> None:
+    def restore(self, records: Iterable[Record], locks: Iterable[SessionLock] = ()) -> None:
         """Start from records as they once were, leased ones with their receipt and batch."""
         for record in records:
             self.records[record.seq] = record
@@ -280,7 +317,11 @@ class QueueState:
                 self._delay(record)
             elif record.phase == LEASED and record.batch is not None:
                 self._lease_again(record, record.batch)
-        self.line.rebuild(self.settings, self.records.values())
+            elif record.phase == LIMBO:
+                self._limbo_count += 1
+        leased = {record.batch: None for record in self.leases.values() if record.batch}
+        self.sessions.restore(locks, leased)
+        self.line.rebuild(self.settings, self.records.values(), self.sessions)
 
     def peek(self, max_count: int) -> list[Message]:
         """The next available messages in the queue's order."""
@@ -290,15 +331,18 @@ class QueueState:
         return [r.message for r in islice((r for r in records if r.phase == READY), max_count)]
 
     def clear(self) -> int:
-        """Remove every message, in flight or not, and return how many there were."""
+        """Remove every message, in flight or not, and return how many there were. Sessions stay
+        with who has them.
+        """
         count = len(self.records)
         for record in self.leases.values():
             if record.batch is not None:
                 record.batch.members.clear()
         self.records.clear()
         self.leases.clear()
-        self.line.clear()
+        self.line.rebuild(self.settings, (), self.sessions)
         self.agenda.clear()
+        self.sessions.schedule()
         self._delayed_count = self._limbo_count = 0
         return count
 

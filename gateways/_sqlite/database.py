@@ -6,6 +6,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from struct import unpack_from
@@ -53,6 +54,14 @@ class Run:
     sql: str
     rows: list[Any]
     values: str = ""
+    is_free: bool = False
+    """Whether it touches rows that no other free run of its group does, so that it makes no
+    difference which of them comes first."""
+
+    @property
+    def is_one_step(self) -> bool:
+        """Whether SQLite does it all in one step, and so wholly or not at all."""
+        return 0 < len(self.rows) <= (_ROWS_AT_ONCE if self.values else 1)
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Execute it."""
@@ -66,16 +75,31 @@ class Run:
 
 
 class _GroupConnection(sqlite3.Connection):
-    """A connection whose `commit` first writes the group it was loaded with.
+    """A connection whose `commit` does what it was given to do first.
 
-    aiosqlite hands each call to its thread and back; this way a group costs one such trip.
+    aiosqlite hands each call to its thread and back; this way many groups cost one such trip.
     """
 
-    group: Sequence[Run] = ()
+    work: Callable[[], object] = int
     presence: Presence | None = None
 
     def commit(self) -> None:
-        group, self.group = self.group, ()
+        self.work()
+
+    def write(self, group: Sequence[Run]) -> None:
+        """Write all of a group, durably, or nothing."""
+        # A single statement is a transaction by itself. Each step gives Python's lock away, and
+        # has to win it back from a busy loop: one is better than three. Inside of a transaction
+        # that could not even be undone it would wait for a commit that nobody makes.
+        if len(group) == 1 and group[0].is_one_step and not self.in_transaction:
+            group[0].write(self)
+        elif group:
+            self._write_or_undo(group)
+        # Afterwards, so that nothing is acknowledged that was written into a removed file.
+        if self.presence is not None:
+            self.presence.check()
+
+    def _write_or_undo(self, group: Sequence[Run]) -> None:
         self.execute("BEGIN IMMEDIATE")
         try:
             for run in group:
@@ -86,9 +110,6 @@ class _GroupConnection(sqlite3.Connection):
             if self.in_transaction:
                 self.execute("ROLLBACK")
             raise
-        # Afterwards, so that nothing is acknowledged that was written into a removed file.
-        if self.presence is not None:
-            self.presence.check()
 
 
 class Database:
@@ -135,15 +156,23 @@ class Database:
         return cls(path, connection, opened)
 
     async def commit(self, group: Sequence[Run]) -> None:
-        """Write all of the group, durably, or nothing.
+        """`write` a group, in the thread."""
+        await self.in_thread(partial(self.write, group))
+
+    async def in_thread(self, work: Callable[[], object]) -> None:
+        """Have something done where it may `write`; nothing else may be under way."""
+        self._raw.work = work
+        await self._connection.commit()
+
+    def write(self, group: Sequence[Run]) -> None:
+        """Write all of the group, durably, or nothing; blocks.
 
         `StorageFailed` also when the file was removed or replaced: what it has taken by then
         is lost, and no later commit succeeds.
         """
-        self._raw.group = group
         try:
             with translate(self.path):
-                await self._connection.commit()
+                self._raw.write(group)
         except (ValueError, OverflowError) as error:
             # A text with half a surrogate pair, a number of more than 64 bits.
             raise StorageFailed(str(self.path), f"cannot hold a value: {error}") from error

@@ -1,12 +1,11 @@
-"""Group commit: one writer task, one commit for everything that has gathered."""
+"""Group commit: one commit at a time, for everything that has gathered."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import attrs
 
 from pump.errors import StorageFailed
 
@@ -16,16 +15,21 @@ Done = Callable[[Exception | None], None]
 """Called once on the loop: with None when the runs are durable, else with what prevented it."""
 
 
-@attrs.define(eq=False)
-class _Pending:
-    runs: list[Run]
-    done: Done
-    ticket: asyncio.Future[None]
-    is_finished: bool = False
+class Ticket(asyncio.Future[None]):
+    """Runs to be written together, and the future of whoever waits for that."""
+
+    __slots__ = ("is_finished", "on_end", "runs")
+
+    def __init__(self, runs: list[Run], on_end: Done, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self.runs = runs
+        self.on_end = on_end
+        self.is_finished = False
 
 
 class GroupCommit:
-    """Writes runs in the order given: they gather while the commit before is on its way.
+    """Writes runs in the order given: they gather while the commit before is on its way, and
+    until the thread that writes gets its turn.
 
     When a group fails, all that gathered behind it fail too: they were decided in the belief
     that it would succeed.
@@ -33,7 +37,8 @@ class GroupCommit:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._pending: list[_Pending] = []
+        self._pending: deque[Ticket] = deque()
+        """The loop adds, and the thread that writes takes."""
         self._has_work = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -52,12 +57,11 @@ class GroupCommit:
 
         Cancelling the future stops nothing.
         """
-        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        pending = _Pending(runs, done, ticket)
+        ticket = Ticket(runs, done, asyncio.get_running_loop())
         if self._is_closing:
-            _finish([pending], StorageFailed(str(self.path), "it is closed"))
+            _finish([ticket], StorageFailed(str(self.path), "it is closed"))
         else:
-            self._pending.append(pending)
+            self._pending.append(ticket)
             self._has_work.set()
         return ticket
 
@@ -73,60 +77,105 @@ class GroupCommit:
             await self._writer
 
     async def _write_groups(self) -> None:
-        group: Sequence[_Pending] = ()
+        writing = _Writing(self._database, self._pending, self._finish_group)
         try:
             while self._pending or not self._is_closing:
                 await self._has_work.wait()
                 self._has_work.clear()
-                group, self._pending = self._pending, []
-                if group:
-                    await self._write_group(group)
-                    group = ()
+                if self._pending:
+                    await self._database.in_thread(writing.write_all)
         finally:
             # Cancelled with the loop: nobody may wait for ever.
             self._is_closing = True
-            self._fail(group, StorageFailed(str(self.path), "its writer was stopped"))
+            self._finish_group(
+                writing.group, StorageFailed(str(self.path), "its writer was stopped")
+            )
 
-    async def _write_group(self, group: Sequence[_Pending]) -> None:
-        try:
-            await self._database.commit(merge(group))
-        except StorageFailed as error:
-            self._fail(group, error)
-        else:
+    def _finish_group(self, group: Sequence[Ticket], error: StorageFailed | None) -> None:
+        if error is None:
             _finish(group, None)
-
-    def _fail(self, group: Sequence[_Pending], error: StorageFailed) -> None:
+            return
         # What gathered meanwhile was decided in the belief that this group succeeds.
-        behind, self._pending = self._pending, []
-        _finish([*group, *behind], error)
+        _finish([*group, *_all_of(self._pending)], error)
 
 
-def merge(group: Sequence[_Pending]) -> list[Run]:
-    """The statements of a group in order, equal neighbours joined into one run."""
+class _Writing:
+    """The thread's side: group after group, for as long as something has gathered.
+
+    A group is made up when the thread gets its turn, not when it is sent for it: the loop may be
+    busy for a while in between, and all that it appends until then is in. Nor does the thread
+    wait for the loop before the next group; only a failure has to be dealt with first.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        pending: deque[Ticket],
+        finish: Callable[[Sequence[Ticket], StorageFailed | None], None],
+    ) -> None:
+        self.group: list[Ticket] = []
+        self._database = database
+        self._pending = pending
+        self._loop = asyncio.get_running_loop()
+        self._finish = finish
+
+    def write_all(self) -> None:
+        pending = self._pending
+        while pending:
+            self.group = group = _all_of(pending)
+            try:
+                self._database.write(merge(group))
+            except StorageFailed as error:
+                self._loop.call_soon_threadsafe(self._finish, group, error)
+                return
+            self._loop.call_soon_threadsafe(self._finish, group, None)
+
+
+def _all_of(pending: deque[Ticket]) -> list[Ticket]:
+    """Take what is there: nothing is lost, or taken twice, if two threads do."""
+    taken: list[Ticket] = []
+    try:
+        while True:
+            taken.append(pending.popleft())
+    except IndexError:
+        return taken
+
+
+def merge(group: Sequence[Ticket]) -> list[Run]:
+    """The statements of a group in order, joined into one run where they are equal: neighbours,
+    and free ones also across other free ones.
+    """
     merged: list[Run] = []
-    for pending in group:
-        for run in pending.runs:
-            if merged and merged[-1].sql == run.sql:
-                merged[-1].rows += run.rows
-            else:
+    for ticket in group:
+        for run in ticket.runs:
+            same = _to_join(merged, run)
+            if same is None:
                 merged.append(run)
+            else:
+                same.rows += run.rows
     return merged
 
 
-def _finish(group: Sequence[_Pending], error: StorageFailed | None) -> None:
-    for pending in group:
-        if not pending.is_finished:
-            _finish_one(pending, error)
+def _to_join(merged: Sequence[Run], run: Run) -> Run | None:
+    for other in reversed(merged):
+        if other.sql == run.sql:
+            return other
+        if not (other.is_free and run.is_free):
+            return None
+    return None
 
 
-def _finish_one(pending: _Pending, error: StorageFailed | None) -> None:
-    pending.is_finished = True
-    pending.done(error)
-    if pending.ticket.done():
-        return
-    if error is None:
-        pending.ticket.set_result(None)
-    else:
-        pending.ticket.set_exception(error)
-        # Nobody waits for a lapse to be written; its failure is not a forgotten one.
-        pending.ticket.exception()
+def _finish(group: Sequence[Ticket], error: StorageFailed | None) -> None:
+    for ticket in group:
+        if ticket.is_finished:
+            continue
+        ticket.is_finished = True
+        ticket.on_end(error)
+        if ticket.done():
+            continue
+        if error is None:
+            ticket.set_result(None)
+        else:
+            ticket.set_exception(error)
+            # Nobody waits for a lapse to be written; its failure is not a forgotten one.
+            ticket.exception()

@@ -7,6 +7,7 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 import msgspec
@@ -22,6 +23,8 @@ from .._engine.settings import QueueSettings, is_bare
 from . import codec, wire
 from .dispatcher import Dispatcher
 
+T = TypeVar("T")
+
 
 @attrs.define(eq=False)
 class _Call:
@@ -32,13 +35,13 @@ class _Call:
 class Client:
     """Requests in flight survive their host: they are asked again of the next one.
 
-    Cancelling a receive takes back what it leased. Cancelling anything else only stops the
-    waiting, as with an engine in this process.
+    Cancelling a receive or an accept takes back what it leased or locked. Cancelling anything else
+    only stops the waiting, as with an engine in this process.
     """
 
     def __init__(self, owner: str, clock: Clock, on_lost: Callable[[], object]) -> None:
         self._owner = owner
-        self._clock = clock
+        self.clock = clock
         self._on_lost = on_lost
         self._numbers = count(1)
         self._calls: dict[int, _Call] = {}
@@ -60,6 +63,9 @@ class Client:
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
             return False
+        except wire.UNREADABLE as error:
+            writer.close()
+            raise self._unreadable(error) from error
         except BaseException:
             writer.close()
             raise
@@ -94,8 +100,8 @@ class Client:
             await asyncio.wait([self._reading])
             self._writer = None
         for call in self._calls.values():
-            if isinstance(call.request, wire.Receive) and not call.answer.done():
-                call.answer.set_result(wire.encode([]))
+            if isinstance(call.request, wire.Waiting) and not call.answer.done():
+                call.answer.set_result(wire.encode(_empty_answer(call.request)))
         self.fail(ConnectionFailed(self._target, "the gateway was closed"))
 
     # What an engine does.
@@ -104,48 +110,39 @@ class Client:
         self, queue: str, messages: Sequence[Message], *, delay_s: float = 0.0
     ) -> list[str]:
         packed = [codec.pack(message) for message in messages]
-        number, below = self._next()
-        await self._call(wire.Send(number, below, queue, packed, delay_s))
+        number, below = self.next_number()
+        await self.call(wire.Send(number, below, queue, packed, delay_s))
         return [message.id for message in messages]
 
     async def receive(
         self, queue: str, *, max_count: int, wait_s: float, lease_s: float
     ) -> list[Delivery]:
-        number, _ = self._next()
+        number, _ = self.next_number()
         request = wire.Receive(number, queue, max_count, wait_s, lease_s)
-        handed = wire.decode_handed(await self._call(request))
-        now_s = self._clock.now_s()
-        return [
-            Delivery(
-                message=codec.unpack(each.packed),
-                queue=queue,
-                receipt=each.receipt,
-                attempt=each.attempt,
-                lease_expires_at_s=now_s + each.left_s,
-            )
-            for each in handed
-        ]
+        return self.read_deliveries(queue, await self.call(request))
 
     async def settle(
         self, queue: str, receipts: Sequence[str], actions: Sequence[Action]
     ) -> list[int]:
-        number, below = self._next()
+        number, below = self.next_number()
         packed = wire.pack_actions(actions)
-        result = await self._call(wire.Settle(number, below, queue, list(receipts), packed))
-        return codec.unpack_positions(result)
+        result = await self.call(wire.Settle(number, below, queue, list(receipts), packed))
+        return self.read_as(codec.unpack_positions, result)
 
     async def extend(self, queue: str, receipts: Sequence[str], *, lease_s: float) -> list[int]:
-        number, _ = self._next()
-        result = await self._call(wire.Extend(number, queue, list(receipts), lease_s))
-        return codec.unpack_positions(result)
+        number, _ = self.next_number()
+        result = await self.call(wire.Extend(number, queue, list(receipts), lease_s))
+        return self.read_as(codec.unpack_positions, result)
 
     async def ensure(self, spec: QueueSpec, make: MakeChannels) -> None:
         settings = codec.pack_settings(QueueSettings.from_spec(spec))
-        number, _ = self._next()
-        await self._call(wire.Declare(number, settings, make.value, is_bare(spec)))
+        number, _ = self.next_number()
+        await self.call(wire.Declare(number, settings, make, is_bare(spec)))
 
     async def queues(self) -> list[QueueStats]:
-        counts = wire.decode_counts(await self._call(wire.Stats(self._next()[0])))
+        counts = self.read_as(
+            wire.decode_counts, await self.call(wire.Stats(self.next_number()[0]))
+        )
         return [
             QueueStats(
                 name=each.name,
@@ -158,24 +155,27 @@ class Client:
         ]
 
     async def peek(self, queue: str, *, max_count: int) -> list[Message]:
-        result = await self._call(wire.Peek(self._next()[0], queue, max_count))
-        return [codec.unpack(packed) for packed in wire.decode_packed(result)]
+        result = await self.call(wire.Peek(self.next_number()[0], queue, max_count))
+        return [codec.unpack(packed) for packed in self.read_as(wire.decode_packed, result)]
 
     async def purge(self, queue: str) -> int:
-        return wire.decode_number(await self._call(wire.Purge(self._next()[0], queue)))
+        result = await self.call(wire.Purge(self.next_number()[0], queue))
+        return self.read_as(wire.decode_number, result)
 
     # Asking.
 
-    def _next(self) -> tuple[int, int]:
+    def next_number(self) -> tuple[int, int]:
+        """A request's own number, and the one below which all have been answered."""
         number = next(self._numbers)
         return number, next(iter(self._calls), number)
 
-    async def _call(self, request: wire.Request) -> bytes:
+    async def call(self, request: wire.Request) -> bytes:
+        """Ask, and return the packed result."""
         answer = self._begin(request)
         try:
             return await answer
         except asyncio.CancelledError:
-            if isinstance(request, wire.Receive):
+            if isinstance(request, wire.Waiting):
                 self._calls.pop(request.number, None)
                 self._begin(wire.Cancel(next(self._numbers), request.number))
             raise
@@ -196,8 +196,41 @@ class Client:
         except (asyncio.IncompleteReadError, ConnectionError):
             self._writer = None
             self._on_lost()
+        except wire.UNREADABLE as error:
+            # Not asked again: the answers would be the same, and those who wait must know.
+            self._writer = None
+            self.fail(self._unreadable(error))
+            self._on_lost()
         finally:
             writer.close()
+
+    def read_deliveries(self, queue: str, result: bytes) -> list[Delivery]:
+        """What a receive returned."""
+        handed = self.read_as(wire.decode_handed, result)
+        now_s = self.clock.now_s()
+        return [
+            Delivery(
+                message=codec.unpack(each.packed),
+                queue=queue,
+                receipt=each.receipt,
+                attempt=each.attempt,
+                lease_expires_at_s=now_s + each.left_s,
+                broker_id=each.broker_id,
+            )
+            for each in handed
+        ]
+
+    def read_as(self, decode: Callable[[bytes], T], result: bytes) -> T:
+        """A result as what it is; `ConnectionFailed` when the host's release is another."""
+        try:
+            return decode(result)
+        except wire.UNREADABLE as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> ConnectionFailed:
+        return ConnectionFailed(
+            self._target, f"its host's answer cannot be read ({error}); use one release everywhere"
+        )
 
     def _on_answer(self, answer: wire.Answer) -> None:
         call = self._calls.pop(answer.number, None)
@@ -210,9 +243,13 @@ class Client:
 
 
 def _again(request: wire.Request) -> wire.Request:
-    if isinstance(request, wire.Receive):
+    if isinstance(request, wire.Waiting):
         return msgspec.structs.replace(request, is_repeat=True)
     return request
+
+
+def _empty_answer(request: wire.Waiting) -> list[object] | None:
+    return None if isinstance(request, wire.AcceptSession) else []
 
 
 def _fail(answer: asyncio.Future[bytes], error: PumpError) -> None:

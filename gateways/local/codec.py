@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import attrs
 import msgspec
 
+from pump.errors import MappingError
 from pump.stores.packing import pack, unpack
 
 from .._engine.record import Record
@@ -23,6 +24,8 @@ __all__ = [
     "unpack_settings",
 ]
 
+# msgspec's errors are ValueErrors; a text that is not UTF-8 raises Python's own.
+_UNREADABLE = (ValueError, RecursionError)
 _encode = msgspec.msgpack.Encoder().encode
 _decode_settings = msgspec.msgpack.Decoder(dict[str, bool | int | float | str | None]).decode
 _decode_members = msgspec.msgpack.Decoder(list[tuple[int, int, str]]).decode
@@ -35,10 +38,22 @@ def pack_settings(settings: QueueSettings) -> bytes:
 
 
 def unpack_settings(packed: bytes) -> QueueSettings:
-    """Settings, where a field that is missing has its default."""
+    """Settings, where a field that is missing has its default; `MappingError` for what is none."""
     known = {field.name for field in attrs.fields(QueueSettings)}
-    fields = {name: value for name, value in _decode_settings(packed).items() if name in known}
-    return msgspec.convert(fields, QueueSettings)
+    try:
+        given = _decode_settings(packed)
+        fields = {name: value for name, value in given.items() if name in known}
+        settings = msgspec.convert(fields, QueueSettings)
+    except _UNREADABLE as error:
+        raise MappingError("queue settings", f"unreadable: {error}") from error
+    if settings.max_receive_count is not None and not _can_redrive(settings):
+        raise MappingError("queue settings", "max_receive_count needs another queue to move to")
+    return settings
+
+
+def _can_redrive(settings: QueueSettings) -> bool:
+    target, limit = settings.dead_letter_queue, settings.max_receive_count
+    return limit is not None and limit >= 1 and bool(target) and target != settings.name
 
 
 def pack_members(batch_id: str, records: Iterable[Record]) -> bytes:
@@ -49,11 +64,12 @@ def pack_members(batch_id: str, records: Iterable[Record]) -> bytes:
 
 
 def unpack_members(batch_id: str, packed: bytes) -> list[tuple[int, int, str]]:
-    """Number, attempt and receipt of each member of a lease batch."""
-    return [
-        (seq, attempt, receipt or f"{batch_id}.{seq}")
-        for seq, attempt, receipt in _decode_members(packed)
-    ]
+    """Number, attempt and receipt of each member of a lease batch; `MappingError` for others."""
+    try:
+        members = _decode_members(packed)
+    except _UNREADABLE as error:
+        raise MappingError("lease", f"unreadable: {error}") from error
+    return [(seq, attempt, receipt or f"{batch_id}.{seq}") for seq, attempt, receipt in members]
 
 
 def pack_positions(positions: list[int]) -> bytes:

@@ -8,11 +8,12 @@ from contextlib import suppress
 from typing import assert_never
 
 from pump.errors import PumpError, StorageFailed
-from pump.subscription import MakeChannels
 
 from .._engine.engine import Engine
 from .._engine.journal import Request as Origin
+from .._engine.sessions import EngineSessions
 from . import codec, wire
+from .session_requests import answer_session, pack_deliveries
 
 Answered = Callable[[wire.Answer], None]
 _NOTHING = b""
@@ -28,7 +29,7 @@ class Dispatcher:
         self._engine = engine
         self._replies: dict[str, dict[int, bytes]] = {}
         self._running: dict[tuple[str, int], asyncio.Task[None]] = {}
-        self._receiving: set[tuple[str, int]] = set()
+        self._waiting: set[tuple[str, int]] = set()
         for (owner, number), reply in sorted(replies.items()):
             self._replies.setdefault(owner, {})[number] = reply
 
@@ -39,28 +40,28 @@ class Dispatcher:
             self._answer(owner, request, answered), name=f"pumphouse-request-{request.number}"
         )
         self._running[key] = task
-        if isinstance(request, wire.Receive):
-            self._receiving.add(key)
+        if isinstance(request, wire.Waiting):
+            self._waiting.add(key)
         task.add_done_callback(lambda _: self._ended(key, task, answered))
 
     async def leave(self, owner: str) -> None:
-        """Stop an owner's receives, unanswered, and finish the rest."""
+        """Stop an owner's waiting requests, unanswered, and finish the rest."""
         theirs = {key: task for key, task in self._running.items() if key[0] == owner}
         await self._stop(theirs)
 
     async def aclose(self) -> None:
-        """Stop every receive, unanswered, and finish the rest."""
+        """Stop every waiting request, unanswered, and finish the rest."""
         await self._stop(dict(self._running))
 
     async def forget(self, owner: str) -> None:
-        """End the leases of an owner that is gone, and drop what was kept for it."""
+        """End the leases and locks of an owner that is gone, and drop what was kept for it."""
         await self._engine.end_leases(owner)
         if self._replies.pop(owner, None):
             await self._drop_replies(owner, 2**62)
 
     async def _stop(self, tasks: dict[tuple[str, int], asyncio.Task[None]]) -> None:
         for key, task in tasks.items():
-            if key in self._receiving:
+            if key in self._waiting:
                 task.cancel()
         if tasks:
             await asyncio.wait(tasks.values())
@@ -68,7 +69,7 @@ class Dispatcher:
     def _ended(self, key: tuple[str, int], task: asyncio.Task[None], answered: Answered) -> None:
         if self._running.get(key) is task:
             del self._running[key]
-            self._receiving.discard(key)
+            self._waiting.discard(key)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             # A mistake of ours: the client must not wait for ever, and we want to hear of it.
@@ -92,12 +93,19 @@ class Dispatcher:
                 return await self._once(owner, request)
             case wire.Receive():
                 return await self._receive(owner, request)
+            case (
+                wire.AcceptSession()
+                | wire.ReceiveInSession()
+                | wire.RenewSession()
+                | wire.ReleaseSession()
+            ):
+                return await answer_session(engine, owner, request)
             case wire.Extend(_, queue, receipts, lease_s):
                 refused = await engine.extend(queue, receipts, lease_s=lease_s)
                 return codec.pack_positions(refused)
             case wire.Declare(_, settings, make, is_name_only):
                 wanted = codec.unpack_settings(settings)
-                await engine.declare(wanted, MakeChannels(make), is_name_only=is_name_only)
+                await engine.declare(wanted, make, is_name_only=is_name_only)
                 return _NOTHING
             case wire.Stats():
                 return await self._stats()
@@ -163,15 +171,7 @@ class Dispatcher:
             owner=owner,
             request=request.number,
         )
-        now_s = self._engine.clock.now_s()
-        return wire.encode(
-            [
-                wire.Handed(
-                    codec.pack(d.message), d.receipt, d.attempt, d.lease_expires_at_s - now_s
-                )
-                for d in deliveries
-            ]
-        )
+        return pack_deliveries(deliveries, self._engine.clock.now_s())
 
     async def _stats(self) -> bytes:
         return wire.encode(
@@ -187,3 +187,4 @@ class Dispatcher:
             task.cancel()
             await asyncio.wait([task])
         self._engine.abandon_request(owner, target)
+        await EngineSessions(self._engine, owner).abandon_request(target)

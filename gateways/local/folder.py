@@ -16,8 +16,7 @@ import tempfile
 from pathlib import Path
 
 from pump.errors import StorageFailed
-
-from .._sqlite.locks import FileLock
+from pump.stores.file_lock import FileLock
 
 # A Unix socket's address holds 104 (macOS) to 108 (Linux) bytes.
 _MAX_SOCKET_BYTES = 100

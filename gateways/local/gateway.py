@@ -13,23 +13,26 @@ from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK, Clock
 from pump.errors import ConfigurationError, ConnectionFailed, GatewayError
 from pump.ids import new_id
-from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort
+from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
+from pump.stores.file_lock import FileLock
 from pump.subscription import Subscription
 
 from .._engine.capabilities import ENGINE
 from .._engine.ports import EngineAdmin, EngineConsumer, EngineProducer
+from .._engine.session_port import accept
 from .._sqlite.errors import translate
-from .._sqlite.locks import FileLock
 from .client import Client
 from .folder import DataFolder
 from .host import Host
-from .switch import Switch
+from .switch import Switch, SwitchedSessions
 
 DEFAULT_PATH = ".pumphouse/queues"
 
 CAPABILITIES = attrs.evolve(
     ENGINE,
     gateway="local",
+    has_sessions=True,
+    has_session_choice=True,
     is_durable=True,
     is_shared=True,
     # An ack waits for a disk write anyway, so a little company costs nothing.
@@ -40,6 +43,7 @@ CAPABILITIES = attrs.evolve(
 # How long operations wait for a host before they fail. Taking over a million messages took
 # 21 s on two busy cores.
 _PATIENCE_S = 60.0
+_MAX_SIZE_DIGITS = 18
 _FIRST_RETRY_S = 0.002
 _LAST_RETRY_S = 0.1
 
@@ -64,6 +68,7 @@ class LocalGateway:
         self._clock = clock
         self._max_bytes = max_bytes
         self._switch = Switch(str(path))
+        self._sessions = SwitchedSessions(self._switch)
         self._opening = asyncio.Lock()
         self._owner = ""
         self._owner_lock: FileLock | None = None
@@ -120,6 +125,12 @@ class LocalGateway:
 
     def consumer(self, subscription: Subscription) -> ConsumerPort:
         return EngineConsumer(self._switch, subscription.queue, subscription.lease)
+
+    async def accept_session(
+        self, subscription: Subscription, session: str | None, *, wait_s: float
+    ) -> SessionPort | None:
+        """Of messages that have a group; others are in no session."""
+        return await accept(self._switch, self._sessions, subscription, session, wait_s=wait_s)
 
     def producer(self, queue: str) -> ProducerPort:
         return EngineProducer(self._switch, queue)
@@ -196,6 +207,10 @@ async def _acquire(lock: FileLock, acquire: Callable[[FileLock], bool]) -> bool:
         raise
 
 
+def _is_size(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MAX_SIZE_DIGITS
+
+
 def from_url(url: str, clock: Clock | None = None) -> Gateway:
     """`local://relative/folder`, `local:///absolute/folder`, or `local://` for the default.
 
@@ -205,7 +220,7 @@ def from_url(url: str, clock: Clock | None = None) -> Gateway:
     path, _, query = rest.partition("?")
     options = parse_qs(query, keep_blank_values=True)
     limits = options.pop("max_bytes", [])
-    if scheme != "local" or not separator or options or not all(n.isdigit() for n in limits):
+    if scheme != "local" or not separator or options or not all(map(_is_size, limits)):
         raise ConfigurationError(
             "url", url, "use local://folder, local:///absolute/folder, at most with ?max_bytes=n"
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from pump.clock import Clock
+from pump.stores.file_lock import FileLock
 
 from .._engine.engine import Engine
+from .._sqlite.closing import to_the_end
 from .._sqlite.database import Database, Run
-from .._sqlite.locks import FileLock
 from .dispatcher import Dispatcher
 from .folder import DataFolder
 from .journal import SqliteJournal
@@ -75,7 +76,13 @@ class Host:
                 await self.dispatcher.forget(owner)
 
     async def aclose(self) -> None:
-        """Write what is pending, give back what this process held, let another take over."""
+        """Write what is pending, give back what this process held, let another take over.
+
+        Cancelled, it does so first: a file that is still being written must not be another's.
+        """
+        await to_the_end(self._close())
+
+    async def _close(self) -> None:
         try:
             if self._server is not None:
                 await self._server.aclose()

@@ -14,9 +14,11 @@ from sqlite3 import Row
 import attrs
 
 from pump.clock import Clock
+from pump.errors import MappingError, QueueNotFound, StorageFailed
 
 from .._engine.engine import Engine
 from .._engine.record import DELAYED, LEASED, READY, LeaseBatch, Record
+from .._engine.session_lock import SessionLock
 from .._sqlite.database import Database
 from . import codec
 
@@ -26,7 +28,7 @@ class Recovered:
     """What the file said beyond the queues themselves."""
 
     owners: set[str] = attrs.field(factory=set)
-    """Everyone who held a lease or had requests answered."""
+    """Everyone who held a lease or a session, or had requests answered."""
     void_leases: list[str] = attrs.field(factory=list)
     """Rows under which nothing is leased any more."""
     replies: dict[tuple[str, int], bytes] = attrs.field(factory=dict)
@@ -34,18 +36,33 @@ class Recovered:
 
 
 async def recover(engine: Engine, database: Database) -> Recovered:
-    """Fill an empty engine from the file. Leases of dead owners are the caller's to end."""
+    """Fill an empty engine from the file. Leases of dead owners are the caller's to end.
+
+    `StorageFailed` when a row cannot be read: to go on without a message would be to lose it.
+    """
     rows = _Rows(
         queues=await database.rows("SELECT settings FROM queues ORDER BY name"),
         messages=await database.rows(
             "SELECT seq, queue, attempt, due_s, sent_s, packed FROM messages ORDER BY seq"
         ),
         leases=await database.rows("SELECT id, owner, request, expires_s, members FROM leases"),
+        sessions=await database.rows(
+            # Of two locks of one group, the first's end could not be written: the last one counts.
+            "SELECT id, queue, owner, request, expires_s, session FROM sessions ORDER BY expires_s"
+        ),
+        numbers=await database.rows("SELECT seq FROM sqlite_sequence WHERE name = 'messages'"),
         seen=await database.rows("SELECT queue, key, until_s FROM seen ORDER BY until_s"),
         replies=await database.rows("SELECT owner, request, reply FROM replies"),
     )
     # Nobody else knows the engine yet, and a million messages would stop the loop for seconds.
-    return await asyncio.to_thread(_fill, engine, rows)
+    try:
+        return await asyncio.to_thread(_fill, engine, rows)
+    except (MappingError, QueueNotFound) as error:
+        raise StorageFailed(
+            str(database.path),
+            f"a row cannot be read ({error}); nothing was changed: use the release that wrote it, "
+            f"restore a copy, or move the folder away",
+        ) from error
 
 
 @attrs.frozen
@@ -53,6 +70,8 @@ class _Rows:
     queues: Iterable[Row]
     messages: Iterable[Row]
     leases: Iterable[Row]
+    sessions: Iterable[Row]
+    numbers: Iterable[Row]
     seen: Iterable[Row]
     replies: Iterable[Row]
 
@@ -60,20 +79,26 @@ class _Rows:
 def _fill(engine: Engine, rows: _Rows) -> Recovered:
     for (packed,) in rows.queues:
         engine.admit(codec.unpack_settings(packed))
+    for room in engine.rooms.values():
+        target = room.state.settings.dead_letter_queue
+        if target is not None:
+            engine.room(target)
     restorer = _Restorer(engine.clock)
     by_queue = restorer.records(rows.messages)
     recovered = restorer.lease(rows.leases, by_queue)
-    for queue, records in by_queue.items():
-        state = engine.room(queue).state
+    locks = restorer.locks(rows.sessions)
+    recovered.owners |= {lock.owner for each in locks.values() for lock in each}
+    for queue in by_queue.keys() | locks.keys():
+        state, records = engine.room(queue).state, by_queue.get(queue, {})
         restorer.hold_the_dead(records.values(), state.settings.max_receive_count)
-        state.restore(records.values())
+        state.restore(records.values(), locks.get(queue, ()))
     for queue, key, until_s in rows.seen:
         window = engine.room(queue).state.deduplication
         window.remember(key, restorer.monotonic_s(until_s))
     for owner, request, reply in rows.replies:
         recovered.owners.add(owner)
         recovered.replies[owner, request] = reply
-    engine.next_seq = restorer.highest_seq + 1
+    engine.next_seq = 1 + max([restorer.highest_seq, *(seq for (seq,) in rows.numbers)])
     return recovered
 
 
@@ -118,6 +143,13 @@ class _Restorer:
             owners={batch.owner for batch in batches.values()},
             void_leases=[batch_id for batch_id in batches if batch_id not in live],
         )
+
+    def locks(self, rows: Iterable[Row]) -> dict[str, list[SessionLock]]:
+        by_queue: dict[str, list[SessionLock]] = {}
+        for token, queue, owner, request, expires_s, group in rows:
+            lock = SessionLock(token, group, owner, expires_s + self._offset_s, request)
+            by_queue.setdefault(queue, []).append(lock)
+        return by_queue
 
     def hold_the_dead(self, records: Iterable[Record], limit: int | None) -> None:
         """Lease those to nobody that a crash caught between their last delivery and the move:

@@ -1,8 +1,10 @@
 """The tables of the embedded broker.
 
 `queues` (settings), `messages` (one row each, in sequence order), `leases` (one row a receive,
-its members packed), `seen` (de-duplication ids), `replies` (remote requests that must not be
-carried out twice). Times are Unix times: they outlive the process.
+its members packed), `sessions` (locks that are held), `seen` (de-duplication ids), `replies`
+(remote requests that must not be carried out twice). Times are Unix times: they outlive the
+process. So does the highest number that a message ever had (`AUTOINCREMENT`): it is what a delivery
+is known by (`broker_id`), and the copy of a message that is gone must not have it again.
 """
 
 from __future__ import annotations
@@ -11,16 +13,20 @@ from .._sqlite.database import Schema
 
 SCHEMA = Schema(
     application_id=0x50554D50,  # "PUMP"
-    version=1,
+    version=3,
     tables="""
 CREATE TABLE queues (name TEXT PRIMARY KEY, settings BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE messages (
-    seq INTEGER PRIMARY KEY, queue TEXT NOT NULL, attempt INTEGER NOT NULL,
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, queue TEXT NOT NULL, attempt INTEGER NOT NULL,
     due_s REAL NOT NULL, sent_s REAL NOT NULL, packed BLOB NOT NULL
 );
 CREATE TABLE leases (
     id TEXT PRIMARY KEY, queue TEXT NOT NULL, owner TEXT NOT NULL, request INTEGER,
     expires_s REAL NOT NULL, members BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE sessions (
+    id TEXT PRIMARY KEY, queue TEXT NOT NULL, owner TEXT NOT NULL, request INTEGER,
+    expires_s REAL NOT NULL, session TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE seen (
     queue TEXT NOT NULL, key TEXT NOT NULL, until_s REAL NOT NULL, PRIMARY KEY (queue, key)

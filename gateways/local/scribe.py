@@ -14,13 +14,18 @@ from .._engine.journal import (
     Forgotten,
     Lapsed,
     Leased,
+    Locked,
     Moved,
     Purged,
+    Renewed,
     Request,
     Sent,
     Settled,
+    Unlocked,
 )
+from .._engine.moves import Lapse
 from .._engine.record import LeaseBatch, Record
+from .._engine.session_lock import SessionLock
 from .._sqlite.database import Run
 from . import codec
 
@@ -33,6 +38,9 @@ _INSERT_LEASE = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)"
 _EXTEND_LEASE = "UPDATE leases SET expires_s = ? WHERE id = ?"
 _SHRINK_LEASE = "UPDATE leases SET members = ? WHERE id = ?"
 _DELETE_LEASE = "DELETE FROM leases WHERE id = ?"
+_INSERT_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?)"
+_EXTEND_SESSION = "UPDATE sessions SET expires_s = ? WHERE id = ?"
+_DELETE_SESSION = "DELETE FROM sessions WHERE id = ?"
 _REMEMBER_KEY = "INSERT OR REPLACE INTO seen VALUES (?, ?, ?)"
 _FORGET_KEY = "DELETE FROM seen WHERE queue = ? AND key = ?"
 _INSERT_REPLY = "INSERT OR REPLACE INTO replies VALUES (?, ?, ?)"
@@ -60,11 +68,15 @@ class Scribe:
             case Extended():
                 return self._extended(entry)
             case Lapsed(_, lapse):
-                records = [*lapse.returned, *lapse.dead]
-                return [
-                    Run(_COUNT_ATTEMPT, [(record.attempt, record.seq) for record in records]),
-                    Run(_DELETE_LEASE, [(batch.id,) for batch in lapse.batches]),
-                ]
+                return _lapsed(lapse)
+            case Locked(queue, lock):
+                return [self._lock(queue, lock)]
+            case Renewed(_, lock, extension):
+                expires_s = lock.expires_s + self._unix_offset_s()
+                moved = [(expires_s, batch.id) for batch in extension.moved]
+                return [Run(_EXTEND_SESSION, [(expires_s, lock.id)]), Run(_EXTEND_LEASE, moved)]
+            case Unlocked(_, lock):
+                return [Run(_DELETE_SESSION, [(lock.id,)])]
             case Moved(source, queue, target):
                 row = self._message(queue, target, self._unix_offset_s())
                 return [
@@ -142,12 +154,28 @@ class Scribe:
         row = (batch.id, queue, batch.owner, batch.request, expires_s, members)
         return Run(_INSERT_LEASE, [row])
 
+    def _lock(self, queue: str, lock: SessionLock) -> Run:
+        expires_s = lock.expires_s + self._unix_offset_s()
+        row = (lock.id, queue, lock.owner, lock.request, expires_s, lock.group)
+        return Run(_INSERT_SESSION, [row])
+
     def _message(self, queue: str, r: Record, offset_s: float) -> tuple[object, ...]:
         sent_s = r.sent_at_s + offset_s
         return (r.seq, queue, r.attempt, 0.0, sent_s, codec.pack(r.message))
 
     def _unix_offset_s(self) -> float:
         return self._clock.time_s() - self._clock.now_s()
+
+
+def _lapsed(lapse: Lapse) -> list[Run]:
+    records = [*lapse.returned, *lapse.dead]
+    runs = [
+        Run(_COUNT_ATTEMPT, [(record.attempt, record.seq) for record in records]),
+        Run(_DELETE_LEASE, [(batch.id,) for batch in lapse.batches]),
+    ]
+    if lapse.locks:
+        runs.append(Run(_DELETE_SESSION, [(lock.id,) for lock in lapse.locks]))
+    return runs
 
 
 def _shrunk(batch: LeaseBatch) -> Run:

@@ -7,12 +7,10 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import Coroutine
 from pathlib import Path
 
-import msgspec
-
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConnectionFailed
+from pump.stores import forking
 
-from .._sqlite import forking
 from . import wire
 from .dispatcher import Dispatcher
 from .folder import DataFolder
@@ -82,7 +80,7 @@ class Server:
                 request = wire.decode_request(await wire.read_frame(reader))
                 self._dispatcher.submit(owner, request, lambda answer: _write(writer, answer))
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError, msgspec.MsgspecError):
+        except (asyncio.IncompleteReadError, ConnectionError, *wire.UNREADABLE):
             pass
         finally:
             forking.closed(fd)

@@ -10,9 +10,11 @@ from pump.outcome import Action
 from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec
 
-from .._engine.broker import Broker
+from .._engine.broker import Broker, Grant, SessionBroker
 from .._engine.engine import Engine
+from .._engine.sessions import EngineSessions
 from .client import Client
+from .client_sessions import ClientSessions
 
 
 class Switch:
@@ -70,3 +72,37 @@ class Switch:
 
     async def purge(self, queue: str) -> int:
         return await self.current.purge(queue)
+
+    @property
+    def current_sessions(self) -> SessionBroker:
+        """Where operations on sessions go."""
+        if isinstance(self._current, Engine):
+            return EngineSessions(self._current, self._owner)
+        if isinstance(self._current, Client):
+            return ClientSessions(self._current)
+        raise ConnectionFailed(self._target, "the gateway is not open; await open() first")
+
+
+class SwitchedSessions:
+    """Sessions on whichever engine the switch is turned to: they outlive their host."""
+
+    def __init__(self, switch: Switch) -> None:
+        self._switch = switch
+
+    async def accept(
+        self, queue: str, session: str | None, *, wait_s: float, lease_s: float
+    ) -> Grant | None:
+        sessions = self._switch.current_sessions
+        return await sessions.accept(queue, session, wait_s=wait_s, lease_s=lease_s)
+
+    async def receive(
+        self, queue: str, grant: Grant, *, max_count: int, wait_s: float
+    ) -> list[Delivery]:
+        sessions = self._switch.current_sessions
+        return await sessions.receive(queue, grant, max_count=max_count, wait_s=wait_s)
+
+    async def renew(self, queue: str, grant: Grant, *, lease_s: float) -> float:
+        return await self._switch.current_sessions.renew(queue, grant, lease_s=lease_s)
+
+    async def release(self, queue: str, grant: Grant) -> None:
+        await self._switch.current_sessions.release(queue, grant)

@@ -8,16 +8,28 @@ effect, until `done_below` of a later request says that the client has them.
 from __future__ import annotations
 
 from asyncio import StreamReader
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import msgspec
 
 from pump import errors
 from pump.errors import ConnectionFailed, PumpError
 from pump.outcome import ABANDON, ACK, Abandon, Ack, Action, Defer
+from pump.subscription import MakeChannels
 
-PROTOCOL = 1
+PROTOCOL = 2
+UNREADABLE = (ValueError, RecursionError)
+"""What decoding a frame raises that is not one of ours. msgspec's errors are ValueErrors, and so
+is a text that is not UTF-8."""
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""What SQLite's integers hold: one that they do not would fail others' writes as well."""
+Seconds = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+"""More than a `timedelta` holds, and never NaN, which no heap of times could be ordered by."""
+Owner = Annotated[str, msgspec.Meta(pattern=r"\A[\w-]{1,64}\Z")]
+"""The name of a lock file, and nothing that leads elsewhere."""
+
 _LENGTH_BYTES = 4
 _ABANDONED = -1.0
 
@@ -29,29 +41,29 @@ class _Frame(msgspec.Struct, array_like=True, frozen=True, tag=True):
 class Hello(_Frame, frozen=True):
     """The first frame of a client; answered like a request with number 0."""
 
-    owner: str
+    owner: Owner
     protocol: int
-    number: int = 0
+    number: Whole = 0
 
 
 class Send(_Frame, frozen=True):
     """Store messages."""
 
-    number: int
-    done_below: int
+    number: Whole
+    done_below: Whole
     queue: str
     packed: list[bytes]
-    delay_s: float
+    delay_s: Seconds
 
 
 class Receive(_Frame, frozen=True):
     """Lease messages; the host does the waiting."""
 
-    number: int
+    number: Whole
     queue: str
-    max_count: int
-    wait_s: float
-    lease_s: float
+    max_count: Whole
+    wait_s: Seconds
+    lease_s: Seconds
     is_repeat: bool = False
     """Asked before, of a host that is gone; it may have been served."""
 
@@ -59,66 +71,132 @@ class Receive(_Frame, frozen=True):
 class Settle(_Frame, frozen=True):
     """Ack (None), defer (the delay) or abandon (-1) by receipt."""
 
-    number: int
-    done_below: int
+    number: Whole
+    done_below: Whole
     queue: str
     receipts: list[str]
-    actions: list[float | None]
+    actions: list[Seconds | None]
+
+    def __post_init__(self) -> None:
+        if len(self.receipts) != len(self.actions):
+            raise ValueError("each receipt needs an action")
 
 
 class Extend(_Frame, frozen=True):
     """Make leases end later."""
 
-    number: int
+    number: Whole
     queue: str
     receipts: list[str]
-    lease_s: float
+    lease_s: Seconds
+
+
+class AcceptSession(_Frame, frozen=True):
+    """Lock a session; the host does the waiting."""
+
+    number: Whole
+    queue: str
+    session: str | None
+    wait_s: Seconds
+    lease_s: Seconds
+    is_repeat: bool = False
+    """Asked before, of a host that is gone; it may have been accepted."""
+
+
+class ReceiveInSession(_Frame, frozen=True):
+    """Lease messages of a session; the host does the waiting."""
+
+    number: Whole
+    queue: str
+    session: str
+    token: str
+    max_count: Whole
+    wait_s: Seconds
+    is_repeat: bool = False
+    """As `Receive.is_repeat`."""
+
+
+class RenewSession(_Frame, frozen=True):
+    """Make a session's lock end later."""
+
+    number: Whole
+    queue: str
+    session: str
+    token: str
+    lease_s: Seconds
+
+
+class ReleaseSession(_Frame, frozen=True):
+    """Hand back what a session has in hand, and let go of it."""
+
+    number: Whole
+    queue: str
+    session: str
+    token: str
 
 
 class Declare(_Frame, frozen=True):
     """Create or validate a queue."""
 
-    number: int
+    number: Whole
     settings: bytes
-    make: str
+    make: MakeChannels
     is_name_only: bool
 
 
 class Stats(_Frame, frozen=True):
     """Count what is in every queue."""
 
-    number: int
+    number: Whole
 
 
 class Peek(_Frame, frozen=True):
     """Look at messages."""
 
-    number: int
+    number: Whole
     queue: str
-    max_count: int
+    max_count: Whole
 
 
 class Purge(_Frame, frozen=True):
     """Remove every message."""
 
-    number: int
+    number: Whole
     queue: str
 
 
 class Cancel(_Frame, frozen=True):
-    """Stop a receive, and take back what it may have leased already."""
+    """Stop a request that waits, and take back what it may have leased or locked already."""
 
-    number: int
-    target: int
+    number: Whole
+    target: Whole
 
 
 class Bye(_Frame, frozen=True):
     """The client leaves: end its leases, forget its requests."""
 
-    number: int
+    number: Whole
 
 
-Request = Send | Receive | Settle | Extend | Declare | Stats | Peek | Purge | Cancel | Bye | Hello
+Request = (
+    Send
+    | Receive
+    | Settle
+    | Extend
+    | AcceptSession
+    | ReceiveInSession
+    | RenewSession
+    | ReleaseSession
+    | Declare
+    | Stats
+    | Peek
+    | Purge
+    | Cancel
+    | Bye
+    | Hello
+)
+Waiting = Receive | AcceptSession | ReceiveInSession
+"""Requests that the host may keep waiting; cancelled, they leave nothing behind."""
 
 
 class Reply(_Frame, frozen=True):
@@ -150,6 +228,15 @@ class Handed(msgspec.Struct, array_like=True, frozen=True):
     receipt: str
     attempt: int
     left_s: float
+    broker_id: str | int | None
+
+
+class Granted(msgspec.Struct, array_like=True, frozen=True):
+    """A session on the wire. The lock as time left: clocks are not compared."""
+
+    session: str
+    token: str
+    left_s: float
 
 
 class Count(msgspec.Struct, array_like=True, frozen=True):
@@ -166,6 +253,8 @@ decode_handed = msgspec.msgpack.Decoder(list[Handed]).decode
 decode_counts = msgspec.msgpack.Decoder(list[Count]).decode
 decode_packed = msgspec.msgpack.Decoder(list[bytes]).decode
 decode_number = msgspec.msgpack.Decoder(int).decode
+decode_granted: Callable[[bytes], Granted | None] = msgspec.msgpack.Decoder(Granted | None).decode
+decode_seconds = msgspec.msgpack.Decoder(float).decode
 
 
 def frame(content: Request | Answer) -> bytes:
@@ -212,8 +301,13 @@ def unpack_failure(failure: Failure, target: str) -> PumpError:
     """The error that travelled."""
     kind = getattr(errors, failure.error, None)
     if isinstance(kind, type) and issubclass(kind, PumpError):
-        error: PumpError = kind(*failure.fields)
-        return error
+        try:
+            error: PumpError = kind(*failure.fields)
+            str(error)  # a host of another version may have other fields
+        except (TypeError, ValueError, LookupError, AttributeError, OverflowError):
+            pass
+        else:
+            return error
     return ConnectionFailed(target, f"the host answered {failure.error}")
 
 

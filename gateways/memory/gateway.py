@@ -10,14 +10,16 @@ import attrs
 from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK, Clock
 from pump.errors import ConfigurationError
-from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort
+from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
 from pump.subscription import Subscription
 
 from .._engine.capabilities import ENGINE
 from .._engine.engine import Engine
 from .._engine.ports import EngineAdmin, EngineConsumer, EngineProducer
+from .._engine.session_port import EngineSession, accept
+from .._engine.sessions import EngineSessions
 
-CAPABILITIES = attrs.evolve(ENGINE, gateway="memory")
+CAPABILITIES = attrs.evolve(ENGINE, gateway="memory", has_sessions=True, has_session_choice=True)
 
 # One broker a name, for as long as a gateway holds it: `memory://name` must find its peers.
 _brokers: WeakValueDictionary[str, Engine] = WeakValueDictionary()
@@ -32,6 +34,7 @@ class MemoryGateway:
     def __init__(self, clock: Clock = SYSTEM_CLOCK, *, engine: Engine | None = None) -> None:
         self._engine = Engine(clock) if engine is None else engine
         self._owns_engine = engine is None
+        self._sessions: set[EngineSession] = set()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -41,12 +44,29 @@ class MemoryGateway:
         self._engine.reopen()
 
     async def aclose(self) -> None:
-        """Send waiting receives home, unless other gateways share the queues."""
+        """Release the sessions that are open, and send waiting receives home, unless other gateways
+        share the queues.
+        """
+        for session in list(self._sessions):
+            await session.aclose()
         if self._owns_engine:
             self._engine.close()
 
     def consumer(self, subscription: Subscription) -> ConsumerPort:
         return EngineConsumer(self._engine, subscription.queue, subscription.lease)
+
+    async def accept_session(
+        self, subscription: Subscription, session: str | None, *, wait_s: float
+    ) -> SessionPort | None:
+        """Of messages that have a group; others are in no session."""
+        engine = self._engine
+        accepted = await accept(
+            engine, EngineSessions(engine), subscription, session, wait_s=wait_s
+        )
+        if accepted is not None:
+            self._sessions.add(accepted)
+            accepted.on_closed = self._sessions.discard
+        return accepted
 
     def producer(self, queue: str) -> ProducerPort:
         return EngineProducer(self._engine, queue)

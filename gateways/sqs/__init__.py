@@ -1,4 +1,4 @@
-"""The SQS gateway: queues of AWS through boto3 or aioboto3, chosen by configuration."""
+"""The SQS gateway: queues of AWS through boto3, aioboto3 or `lean`, by configuration."""
 
 from .._aws.settings import AwsSettings, Credentials, TransportKind
 from .claims import ClaimCheck

@@ -107,7 +107,7 @@ def foreign(raw: Mapping[str, Any], notification: Notification | None) -> Messag
     return Message(
         # A lone surrogate is no Unicode text, but routing it must work all the same.
         body=body.encode("utf-8", "surrogatepass"),
-        id=fields.get("id") or message_id,
+        id=fields.get("id") or message_id or raw.get("MessageId", ""),
         type=fields.get("type", ""),
         content_type=fields.get("content_type") or JSON,
         correlation_id=fields.get("correlation_id"),

@@ -166,12 +166,13 @@ def _defect(raw: Mapping[str, Any]) -> str:
 
 def _received(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The record in ReceiveMessage's words."""
-    attributes = raw.get("messageAttributes") or {}
+    attributes, system = raw.get("messageAttributes") or {}, raw.get("attributes") or {}
     return {
         "MessageId": raw["messageId"],
         "ReceiptHandle": raw["receiptHandle"],
         "Body": raw["body"],
-        "Attributes": raw.get("attributes") or {},
+        # An SDK vouches for the types of a receive; here whoever invokes the function does.
+        "Attributes": {name: text for name, text in system.items() if isinstance(text, str)},
         "MessageAttributes": {name: _attribute(each) for name, each in attributes.items()},
     }
 

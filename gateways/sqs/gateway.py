@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from weakref import WeakSet
 
 from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK, Clock
+from pump.errors import GatewayError, QueueNotFound
 from pump.findings import Finding
 from pump.handler_times import HandlerTimes
 from pump.ports import (
@@ -21,6 +23,7 @@ from pump.ports import (
 )
 from pump.subscription import Subscription
 
+from .._aws.counting import CountingTransport
 from .._aws.transport import Transport, transport_for
 from .address import QueueUrls
 from .admin import SqsAdmin
@@ -33,12 +36,12 @@ from .limits import SQS
 from .producer import SqsProducer
 from .queue_settings import QueueSettings
 from .receipts import Receipts
-from .sessions import accept, session_consumption
+from .sessions import SqsSession, accept, session_consumption
 from .settings import SqsSettings
 
 
 class SqsGateway:
-    """One account's queues in one region, through boto3 or aioboto3."""
+    """One account's queues in one region, through boto3, aioboto3 or `lean`."""
 
     def __init__(
         self,
@@ -49,11 +52,13 @@ class SqsGateway:
     ) -> None:
         self._settings = settings or SqsSettings()
         self._clock = clock
-        self._transport = transport or transport_for(self._settings.aws, clock)
+        given = transport or transport_for(self._settings.aws, clock)
+        self._transport = CountingTransport(given, "sqs")
         self._urls = QueueUrls(self._transport, owner=self._settings.owner)
         claim_check = self._settings.claim_check
         self._claims = None if claim_check is None else Claims(self._transport, claim_check)
         self._consumers: WeakSet[SqsConsumer] = WeakSet()
+        self._sessions: set[SqsSession] = set()
         self._receipts: dict[str, Receipts] = {}
 
     def __repr__(self) -> str:
@@ -63,13 +68,21 @@ class SqsGateway:
     def capabilities(self) -> Capabilities:
         return SQS
 
+    @property
+    def request_counts(self) -> Mapping[str, int]:
+        """Requests to SQS so far, by operation; they are what AWS bills."""
+        return self._transport.counts
+
     async def open(self) -> None:
         """Checks the SDK; the network is first used by the first operation."""
         await self._transport.open()
 
     async def aclose(self) -> None:
-        """Ends polls that were cancelled but not answered, as each consumer's own close does."""
+        """Hands back what sessions hold that were left open, and ends polls that were cancelled but
+        not answered, as each one's own close does.
+        """
         try:
+            await asyncio.gather(*(_let_go(session) for session in list(self._sessions)))
             await asyncio.gather(*(consumer.aclose() for consumer in list(self._consumers)))
         finally:
             await self._transport.aclose()
@@ -96,7 +109,18 @@ class SqsGateway:
     ) -> SessionPort | None:
         """The next message group of a FIFO queue; SQS does not let us choose (`sessions`)."""
         consumer = self.consumer(session_consumption(subscription, session))
-        return await accept(consumer, subscription, wait_s=wait_s, clock=self._clock)
+        accepted = await accept(consumer, subscription, wait_s=wait_s, clock=self._clock)
+        if accepted is not None:
+            self._sessions.add(accepted)
+            accepted.on_closed = self._sessions.discard
+        return accepted
+
+    async def remove_queues(self, queues: Sequence[str]) -> None:
+        """Delete these queues with everything in them; one that is not there counts as removed."""
+        for queue in queues:
+            with suppress(QueueNotFound):
+                await self._calls(queue).call("delete_queue", {})
+            self._urls.forget(queue)
 
     def pushed_records(self, event: object) -> Sequence[PushedRecord]:
         """Those of an event with which Lambda invokes a function (`events`)."""
@@ -130,6 +154,12 @@ class SqsGateway:
 
     def _calls(self, queue: str) -> QueueCalls:
         return QueueCalls(self._transport, self._urls, queue)
+
+
+async def _let_go(session: SqsSession) -> None:
+    # What SQS cannot be told of runs out by itself.
+    with suppress(GatewayError):
+        await session.aclose()
 
 
 def _check_queues(subscription: Subscription) -> None:

@@ -39,6 +39,7 @@ def deliveries_of(
             attempt=attempt_of(each),
             lease_expires_at_s=ends_at_s,
             is_ordered=is_fifo,
+            broker_id=each.get("MessageId"),
         )
         for each in raw
     ]

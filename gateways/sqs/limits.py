@@ -27,6 +27,7 @@ SQS = Capabilities(
     has_purge=True,
     is_durable=True,
     is_shared=True,
+    spans_machines=True,
     max_delay_s=MAX_DELAY_S,
     max_defer_s=MAX_VISIBILITY_S,
     max_lease_s=MAX_VISIBILITY_S,
@@ -37,4 +38,6 @@ SQS = Capabilities(
     settle_linger_s=0.005,
     max_settle_calls=8,
     max_pollers=8,
+    # Made of FIFO groups: SQS gives out none of a group while one of it is in flight.
+    emulated=frozenset({"has_sessions"}),
 )

@@ -12,7 +12,7 @@ lock. It lasts as long as the leases, and is renewed with them. What follows fro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -94,6 +94,8 @@ class SqsSession:
         self._unread = list(deliveries)
         """Of these, the ones that nobody has asked for yet."""
         self._is_ending = False
+        self.on_closed: Callable[[SqsSession], None] | None = None
+        """Told at the close, by whoever keeps account of what is open."""
 
     @property
     def id(self) -> str:
@@ -137,6 +139,8 @@ class SqsSession:
     async def aclose(self) -> None:
         """What SQS cannot be told of runs out by itself."""
         held, self._held, self._is_ending = list(self._held), {}, True
+        if self.on_closed is not None:
+            self.on_closed(self)
         try:
             if held:
                 await self._consumer.settle([Settlement(each, ABANDON) for each in held])

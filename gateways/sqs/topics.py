@@ -24,6 +24,7 @@ _DEFAULTS = {
     "FilterPolicyScope": "MessageAttributes",
     "FilterPolicy": "{}",
 }
+_MAX_SHOWN = 100
 _SCOPES = {"attributes": "MessageAttributes", "body": "MessageBody"}
 
 
@@ -224,10 +225,7 @@ def permitting(policy: str | None, topic_arn: str, queue_arn: str) -> str | None
 
     Statements of others stay as they are. None when there is nothing to change.
     """
-    document: dict[str, Any] = json.loads(policy) if policy else {"Version": "2012-10-17"}
-    statements = document.get("Statement", [])
-    if isinstance(statements, dict):
-        statements = [statements]
+    document, statements = _parts_of(policy) if policy else ({"Version": "2012-10-17"}, [])
     permission = _permission(topic_arn, queue_arn)
     if permission in statements:
         return None
@@ -235,11 +233,30 @@ def permitting(policy: str | None, topic_arn: str, queue_arn: str) -> str | None
     return json.dumps({**document, "Statement": [*others, permission]})
 
 
+def _parts_of(policy: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The policy and its statements. SQS gives none that is broken; what stands before it might."""
+    try:
+        match json.loads(policy):
+            case {"Statement": dict(only)} as document:
+                return document, [only]
+            case {"Statement": [*several]} as document if all(map(_is_table, several)):
+                return document, several
+            case dict(document) if "Statement" not in document:
+                return document, []
+    except (ValueError, RecursionError):
+        pass
+    raise ConfigurationError("Policy", policy[:_MAX_SHOWN], "repair the queue's access policy")
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict)
+
+
 def _meaning(value: str) -> Any:
     # Flags and policies are JSON, which can be written in more than one way; scopes are words.
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
 
 

@@ -18,6 +18,7 @@ import zlib
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from hashlib import sha256
+from math import isfinite
 from typing import Any, Final, Literal
 
 import attrs
@@ -136,7 +137,7 @@ def attempt_of(raw: Mapping[str, Any]) -> int:
     """Which delivery of the message this is, 1 for the first, as SQS counts."""
     try:
         return max(1, int(raw["Attributes"]["ApproximateReceiveCount"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return 1
 
 
@@ -201,6 +202,8 @@ def _unpack(attribute: str, body: str) -> Message | None:
         octets = _octets(packed.encoding, body)
     except _UNREADABLE:
         return None
+    if not packed.id:  # nothing of ours is without one, and everything goes by it
+        return None
     return Message(
         body=octets,
         id=packed.id,
@@ -210,9 +213,14 @@ def _unpack(attribute: str, body: str) -> Message | None:
         reply_to=packed.reply_to,
         group=packed.group,
         deduplication_id=packed.deduplication_id,
-        created_at_s=packed.created_at_s,
+        created_at_s=_finite(packed.created_at_s),
         headers=packed.headers,
     )
+
+
+def _finite(time_s: float | None) -> float | None:
+    # The standard library takes NaN and Infinity for JSON; nobody can send them on as such.
+    return time_s if time_s is not None and isfinite(time_s) else None
 
 
 def _read(attribute: str) -> _Packed:

@@ -73,6 +73,9 @@ class EventConsumer:
                 group.create_task(
                     queue.settle(handled.result(), is_answered=is_answered, limit_s=limit_s)
                 )
+        if self._runtime.telemetry is not None:
+            # Once the event is answered, the process is frozen, maybe for ever.
+            await self._runtime.telemetry.flush()
 
     async def aclose(self) -> None:
         """Close what was needed for the queues that events came from."""

@@ -15,7 +15,7 @@ from ..loop.stats import PumpStats
 from ..message import Delivery
 from ..observability import vocabulary
 from ..observability.log import get_logger
-from ..outcome import Ack, Defer
+from ..outcome import Ack, Defer, Refusal
 from ..ports import PushedRecord, PushGateway
 from ..runtime import Runtime
 from ..subscription import OnRoutingFailure, Subscription
@@ -55,15 +55,27 @@ class PushedQueue:
     ) -> None:
         self._runtime = runtime
         self._clock = runtime.clock
+        self._telemetry = runtime.telemetry
         self.subscription = subscription
         self._port = gateway.push_port(subscription)
         self._router = runtime.router(_routed(subscription, is_spill_durable=is_spill_durable))
         self._conclude = runtime.conclude(subscription, self._router)
         self.stats = PumpStats()
-        self._reporter = Reporter(subscription, self.stats, runtime.emit)
+        self._reporter = Reporter(
+            subscription,
+            self.stats,
+            runtime.emit,
+            telemetry=runtime.telemetry,
+            sealing=runtime.sealing,
+            gateway=runtime.gateway.capabilities.gateway,
+            clock=runtime.clock,
+        )
         self._are_channels_made = False
         self._unacceptable = UnacceptableCount(subscription.unacceptable_limit)
         self._closed_until_s = 0.0
+        self._in_hand = 0
+        if self._telemetry is not None:
+            self._telemetry.watching(subscription, lambda: self._in_hand)
 
     async def handle(
         self,
@@ -84,6 +96,9 @@ class PushedQueue:
             limit_s = max(0.0, limit_s - (self._clock.now_s() - started_s))
         by_delivery = {self._port.read(each, lease_s=lease_s): each for each in records}
         self.stats.received += len(by_delivery)
+        self._in_hand = len(by_delivery)
+        if self._telemetry is not None:
+            self._telemetry.received(self.subscription, list(by_delivery), waited_s=None)
 
         def told(delivery: Delivery, ending: Ending | None) -> None:
             if ending is None:
@@ -119,6 +134,7 @@ class PushedQueue:
                     unsettled_count -= len(endings)
         except TimeoutError:
             self._reporter.flush_expired(unsettled_count)
+        self._in_hand = 0
         self._reporter.settled(handled.endings)
         for delivery in handled.lost:
             self._reporter.lost(delivery)
@@ -159,13 +175,19 @@ class PushedQueue:
 
     async def _tell_provider(self, endings: Sequence[Ending], *, is_answered: bool) -> None:
         try:
-            refusals = await self._port.settle(endings, is_answered=is_answered)
+            refusals = await self._settle(endings, is_answered=is_answered)
         except GatewayError as error:
             _log.warning(vocabulary.SETTLE_FAILED, error=repr(error), count=len(endings))
             return
         if refusals:
             first = refusals[0].error
             _log.warning(vocabulary.SETTLE_FAILED, error=repr(first), count=len(refusals))
+
+    async def _settle(self, endings: Sequence[Ending], *, is_answered: bool) -> Sequence[Refusal]:
+        if self._telemetry is None:
+            return await self._port.settle(endings, is_answered=is_answered)
+        with self._telemetry.settling(self.subscription, endings):
+            return await self._port.settle(endings, is_answered=is_answered)
 
     def _slices(self, endings: Sequence[Ending]) -> list[Sequence[Ending]]:
         """As many at once as the provider likes, those first that were asked to wait."""

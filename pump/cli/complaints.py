@@ -7,6 +7,7 @@ import traceback
 import click
 
 from ..errors import PumpError
+from ..observability.redaction import scrub
 from .console import print_error
 from .failure import Failure
 
@@ -26,7 +27,7 @@ def complain(error: Exception) -> None:
 
 def _print_details(details: str) -> None:
     if details:
-        click.echo(details.rstrip(), err=True)
+        click.echo(scrub(details.rstrip()), err=True)
 
 
 def _leaves(error: Exception) -> list[Exception]:

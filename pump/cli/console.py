@@ -69,7 +69,10 @@ def _plain_unless_terminal(console: Console) -> Console:
 
 
 def _print_labelled(label: str, style: str, message: str) -> None:
-    line = Text.assemble((f"{label}: ", style), printable(message))
+    from ..observability.redaction import scrub
+
+    # Errors of SDKs may quote a URL with its password.
+    line = Text.assemble((f"{label}: ", style), printable(scrub(message)))
     stderr().print(line, soft_wrap=True)
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ..app import App
 from ..findings import Finding, Level, error
+from ..observability.redaction import scrub
 from .app_checks import app_findings
 from .console import print_json, printable, stdout
 from .exit_codes import ExitCode
@@ -38,6 +39,7 @@ def diagnose(target: str | None, gateway: str | None) -> list[Finding]:
 
 def print_findings(findings: Sequence[Finding], *, as_json: bool) -> ExitCode:
     """Print them all, and return 1 when one is an error."""
+    findings = [attrs.evolve(each, detail=scrub(each.detail)) for each in findings]
     errors = sum(each.level is Level.ERROR for each in findings)
     warnings = sum(each.level is Level.WARNING for each in findings)
     if as_json:

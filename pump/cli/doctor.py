@@ -13,7 +13,8 @@ from .options import gateway_option, json_option
 @gateway_option
 @json_option
 def doctor(target: str | None, *, gateway: str | None, as_json: bool) -> ExitCode:
-    """Check Python, packages, shadowed modules and the gateway; with MODULE:APP also the app.
+    """Check Python, packages, Spark and its Java, shadowed modules and the gateway; with
+    MODULE:APP also the app.
 
     Every finding is ok, a warning or an error, with a remedy. Exit code 1 when there is an error.
 

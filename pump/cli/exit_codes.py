@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -33,7 +34,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         case Failure(exit_code=exit_code):
             return exit_code
         case BaseExceptionGroup(exceptions=parts):
-            return min((exit_code_of(part) for part in parts), key=_URGENCY.index)
+            return most_urgent(exit_code_of(part) for part in parts)
         case UnacceptableLimitReached():
             return ExitCode.UNACCEPTABLE
         case GatewayError() | SendFailed():
@@ -46,8 +47,14 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.UNEXPECTED
 
 
+def most_urgent(codes: Iterable[ExitCode]) -> ExitCode:
+    """Of codes of failures, the one that needs a person most."""
+    return min(codes, key=_URGENCY.index)
+
+
 _URGENCY = [
     ExitCode.UNEXPECTED,
+    ExitCode.USAGE,
     ExitCode.CONFIGURATION,
     ExitCode.UNACCEPTABLE,
     ExitCode.BROKER,

@@ -78,7 +78,20 @@ def _import_failure(name: str, error: BaseException) -> Failure:
     lines = traceback.format_exception(type(error), error, _users_part(error))
     return Failure(
         f"importing {name!r} failed: {traceback.format_exception_only(error)[-1].strip()}",
+        remedy=_shadowing_remedy(error),
         details="".join(lines),
+    )
+
+
+def _shadowing_remedy(error: BaseException) -> str:
+    """What to do when the module that lacks something is the user's own in front of ours."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
+    path = shadowing_files().get(package)
+    if path is None:
+        return ""
+    return (
+        f"your {path} stands in front of Pumphouse's own package {package!r}; "
+        f"rename it, to {_other_name(package)} for instance"
     )
 
 

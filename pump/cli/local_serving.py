@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from heapq import nlargest
 from ipaddress import ip_address
@@ -18,6 +18,7 @@ from rich.console import Console, Group, RenderableType
 
 from ..clock import SYSTEM_CLOCK
 from ..errors import ConfigurationError
+from ..event_loop import loop_factory
 from ..ports import QueueStats
 from ..serving import MappingStats, QueueServer, ServerOptions, make_server
 from .console import printable, stdout, table
@@ -66,19 +67,10 @@ def serve(options: ServerOptions, *, log_level: str, log_format: str) -> ExitCod
     # Messages make no cycles, and a million of them make Python's search for some expensive:
     # more than half of the time of filling a large backlog.
     gc.set_threshold(100_000, 50, 1_000)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         exit_code = runner.run(_serve(make_server(options), options))
         _end_in_time(exit_code)
     return exit_code
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """That of uvloop where it is installed: a sixth less CPU a message, and shorter tails."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def _end_in_time(exit_code: ExitCode) -> None:

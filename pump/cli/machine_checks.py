@@ -1,4 +1,4 @@
-"""Machine checks: Python, packages, extras, and modules that stand in front of ours."""
+"""Machine checks: Python, packages, extras, Spark, and modules that stand in front of ours."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, metadata, req
 from ..findings import Finding, error, ok, warning
 from ..gateway_url import ENTRY_POINT_GROUP
 from .loading import put_working_folder_first, shadowing_warnings
+from .spark_checks import spark_findings
 
 _DISTRIBUTION = "pumphouse"
 _OLDEST_PYTHON = (3, 11)
@@ -19,7 +20,14 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 
 def machine_findings() -> list[Finding]:
     """Look at everything that is the same for all apps."""
-    return [_python(), _packages(), _gateways(), *_extras(), *_shadowing()]
+    return [
+        _python(),
+        _packages(),
+        _gateways(),
+        *_extras(),
+        *spark_findings(),
+        *_shadowing(),
+    ]
 
 
 def _python() -> Finding:

@@ -35,6 +35,27 @@ def counted_pair(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
+def health_address(text: str) -> str:
+    """[HOST:]PORT."""
+    return _checked(text, health=text)
+
+
+def control_address(text: str) -> str:
+    """PORT, HOST:PORT or unix:PATH, on this machine."""
+    return _checked(text, control=text)
+
+
+def _checked(text: str, *, health: str | None = None, control: str | None = None) -> str:
+    from ..errors import ConfigurationError
+    from ..health.options import HealthOptions
+
+    try:
+        HealthOptions.from_addresses(health, control)
+    except ConfigurationError as error:
+        raise click.BadParameter(f"{text!r}: {error.remedy}") from None
+    return text
+
+
 def _gateway() -> str | None:
     from .settings import Settings
 
@@ -53,6 +74,42 @@ def _log_format() -> str:
     return Settings.from_environment().log_format or "auto"
 
 
+def _log_sample() -> str:
+    from .settings import Settings
+
+    return Settings.from_environment().log_sample or "1"
+
+
+def _telemetry() -> tuple[str, ...]:
+    from .settings import Settings
+
+    return tuple((Settings.from_environment().telemetry or "").replace(",", " ").split())
+
+
+def telemetry_kind(text: str) -> str:
+    """otlp, prometheus, prometheus:[HOST:]PORT, off."""
+    from ..errors import ConfigurationError
+    from .telemetry import telemetry_choice
+
+    try:
+        telemetry_choice([text])
+    except ConfigurationError as error:
+        raise click.BadParameter(f"{text!r}: {error.remedy}") from None
+    return text
+
+
+def _health() -> str | None:
+    from .settings import Settings
+
+    return Settings.from_environment().health
+
+
+def _control() -> str | None:
+    from .settings import Settings
+
+    return Settings.from_environment().control
+
+
 gateway_option = click.option(
     "--gateway",
     "-g",
@@ -68,6 +125,40 @@ app_option = click.option(
     help="Use this app's gateway and queues.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+health_option = click.option(
+    "--health",
+    type=health_address,
+    metavar="[HOST:]PORT",
+    default=_health,
+    help="Answer probes there: /livez, /readyz, /health, /metrics. Default: $PUMP_HEALTH, else "
+    "nowhere.",
+)
+control_option = click.option(
+    "--control",
+    type=control_address,
+    metavar="PORT|unix:PATH",
+    default=_control,
+    help="Let `pump control` pause, scale and drain it, from this machine alone. Default: "
+    "$PUMP_CONTROL, else nobody can.",
+)
+telemetry_option = click.option(
+    "--telemetry",
+    type=telemetry_kind,
+    metavar="KIND",
+    multiple=True,
+    default=_telemetry,
+    help="otlp exports traces and metrics as the OTEL_* variables say, prometheus[:[HOST:]PORT] "
+    "serves metrics, off is neither; may be repeated. Default: $PUMP_TELEMETRY, then the app's "
+    "own.",
+)
+at_option = click.option(
+    "--at",
+    type=control_address,
+    metavar="PORT|unix:PATH",
+    default=_control,
+    help="Where the app is controlled: what it was started with as --control. Default: "
+    "$PUMP_CONTROL.",
+)
 log_level_option = click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
@@ -79,4 +170,13 @@ log_format_option = click.option(
     type=click.Choice(["auto", "json", "console"], case_sensitive=False),
     default=_log_format,
     help="auto is console on a terminal and JSON elsewhere. Default: $PUMP_LOG_FORMAT, then auto.",
+)
+log_sample_option = click.option(
+    "--log-sample",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=_log_sample,
+    help="For high rates: of the messages that are processed at the first attempt, log one in N "
+    "(chosen by id, marked sampled=N). Retries and rejections are always logged. Default: "
+    "$PUMP_LOG_SAMPLE, then 1, which is all.",
 )

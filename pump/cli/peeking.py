@@ -29,7 +29,7 @@ def print_messages(
         console.print(_overview(messages))
         return
     for message in messages:
-        console.print(Text(f"{message.id}  {printable(message.type)}".rstrip(), "bold"))
+        console.print(Text(printable(f"{message.id}  {message.type}".rstrip()), "bold"))
         for name, value in sorted(message.headers.items()):
             console.print(f"  {printable(name)}: {printable(value)}", soft_wrap=True)
         console.print(shown_body(message.body), soft_wrap=True)
@@ -79,7 +79,7 @@ def _overview(messages: Sequence[Message]) -> object:
     rows = []
     for message in messages:
         row = [
-            message.id,
+            printable(message.id),
             printable(message.type),
             age_of(message.created_at_s),
             printable(message.group or ""),

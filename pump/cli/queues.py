@@ -34,6 +34,9 @@ def queues(
 
     With --watch and --json each look is one line.
     """
+    if watch and not every:
+        raise click.UsageError("--every 0 would never rest; use 100ms or more")
+
     from .session import app_for, in_session
     from .watching import print_queues, watch_queues
 

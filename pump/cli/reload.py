@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
+
+from .booting import boot_command
 from .console import print_warning, stderr
 from .exit_codes import ExitCode
 from .failure import Failure
 from .running import RunOptions
+from .settings import Settings
 
-_BOOT = "import sys; sys.path.append({root!r}); from pump.cli import main; main()"
-"""With -P, this keeps a pump.py in the working folder from being taken for us."""
-_OUR_ROOT = str(Path(__file__).resolve().parents[2])
 _TOLD_TO_END = (ExitCode.OK, ExitCode.FORCED)
 _MAX_NAMED = 3
 
@@ -65,6 +65,8 @@ class _Reloader:
     async def _run_child_until(self, change: asyncio.Future[str]) -> int:
         child = self._child = await self._start_child()
         self._is_draining = False
+        if self._end_asked.is_set():
+            self._drain()  # Told while there was no child to pass it on to.
         try:
             ended = asyncio.ensure_future(child.wait())
             await _first_of(ended, change)
@@ -76,8 +78,8 @@ class _Reloader:
 
     async def _start_child(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-c", _BOOT.format(root=_OUR_ROOT)),
-            *self._options.arguments(),
+            *boot_command("pump.cli"),
+            *_shown(self._options).arguments(),
             stdin=asyncio.subprocess.DEVNULL,
             # Ctrl-C on a terminal must reach the child through us, once.
             start_new_session=True,
@@ -108,6 +110,14 @@ class _Reloader:
             self._child.terminate()
 
 
+def _shown(options: RunOptions) -> RunOptions:
+    """Without what the child finds in its environment: a gateway's URL may hold a password, and
+    anybody can read a command line.
+    """
+    is_known = options.gateway == Settings.from_environment().gateway
+    return attrs.evolve(options, gateway=None) if is_known else options
+
+
 async def _first_of(*futures: asyncio.Future[Any]) -> None:
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
@@ -125,7 +135,8 @@ async def _changes() -> AsyncGenerator[str, None]:
 @contextmanager
 def _on_signals(call: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    signals = (signal.SIGTERM, signal.SIGINT)
+    # SIGHUP: the child has a session of its own, and would outlive the terminal.
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     for each in signals:
         loop.add_signal_handler(each, call)
     try:

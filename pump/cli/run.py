@@ -5,7 +5,17 @@ from __future__ import annotations
 import click
 
 from .exit_codes import ExitCode
-from .options import counted_pair, gateway_option, log_format_option, log_level_option
+from .options import (
+    control_option,
+    counted_pair,
+    gateway_option,
+    health_option,
+    log_format_option,
+    log_level_option,
+    log_sample_option,
+    telemetry_option,
+)
+from .process_count import process_count
 
 
 @click.command(short_help="Run an app until it is told to stop.")
@@ -27,18 +37,41 @@ from .options import counted_pair, gateway_option, log_format_option, log_level_
     multiple=True,
     help="Run N handlers of subscription NAME at once; may be repeated.",
 )
+@click.option(
+    "--processes",
+    type=process_count,
+    metavar="N",
+    help="Run the app in N processes, to use N cores; auto (or 0) is as many as there are. One "
+    "that dies is restarted, and SIGHUP restarts all, one after the other.",
+)
 @gateway_option
+@health_option
+@control_option
+@telemetry_option
+@click.option(
+    "--ledger",
+    metavar="PATH",
+    help="Keep a row for every outcome, in a SQLite file (PATH.db) or in Parquet files in a folder "
+    "(PATH); `pump ledger` shows it.",
+)
 @log_level_option
 @log_format_option
+@log_sample_option
 def run(
     target: str,
     *,
     reload: bool,
     until_empty: bool,
     concurrencies: tuple[tuple[str, int], ...],
+    processes: int | None,
     gateway: str | None,
+    health: str | None,
+    control: str | None,
+    telemetry: tuple[str, ...],
+    ledger: str | None,
     log_level: str,
     log_format: str,
+    log_sample: int,
 ) -> ExitCode:
     """Run the app that MODULE:APP names, such as orders:app, until it is told to stop.
 
@@ -51,8 +84,13 @@ def run(
       pump run app:app
       pump run shop.orders:app --concurrency orders=50 --log-level warning
       pump run app:app --gateway local:///var/lib/shop/queues
+      pump run app:app --log-sample 100         (thousands of messages a second)
       pump run app:app --until-empty            (a batch job)
       pump run app:app --reload                 (while developing)
+      pump run app:app --processes auto         (a process a core)
+      pump run app:app --health 0.0.0.0:8080 --control 9091
+      pump run app:app --ledger .pumphouse/ledger.db
+      pump run app:app --telemetry otlp --telemetry prometheus:9464
 
     \b
     Exit codes:
@@ -67,11 +105,25 @@ def run(
         gateway=gateway,
         concurrencies=concurrencies,
         until_empty=until_empty,
+        health=health,
+        control=control,
+        telemetry=telemetry,
+        ledger=ledger,
         log_level=log_level,
         log_format=log_format,
+        log_sample=log_sample,
     )
+    if reload and processes is not None and processes > 1:
+        raise click.UsageError(
+            "--reload runs one process, and drains it at each change; leave --processes out, or "
+            "leave --reload out and send SIGHUP after a change"
+        )
     if reload:
         from .reload import run_and_reload
 
         return run_and_reload(options)
+    if processes is not None:
+        from .supervising import run_processes
+
+        return run_processes(options, processes)
     return run_app(options)

@@ -6,17 +6,22 @@ import asyncio
 import os
 import sys
 import threading
+from collections.abc import Coroutine
+from typing import Any
 
 import attrs
 
 from ..app import App
 from ..clock import SYSTEM_CLOCK, breathe
 from ..dispatcher import Dispatcher
+from ..event_loop import run
+from ..health.options import HealthOptions
 from ..signal_handling import run_until_signalled
 from .exit_codes import ExitCode
 from .loading import load_app, put_working_folder_first, shadowing_warnings
 from .log_setup import set_up_logging
 from .reports import Report, report_in
+from .telemetry import telemetry_choice, telemetry_of
 
 _LINGER_S = 0.5
 """How long threads that have nothing to do may take to notice that the app has closed."""
@@ -27,11 +32,16 @@ class RunOptions:
     """The options of `pump run`."""
 
     target: str
-    gateway: str | None = None
+    gateway: str | None = attrs.field(default=None, repr=False)
     concurrencies: tuple[tuple[str, int], ...] = ()
     until_empty: bool = False
+    health: str | None = None
+    control: str | None = None
+    telemetry: tuple[str, ...] = ()
+    ledger: str | None = None
     log_level: str = "info"
     log_format: str = "auto"
+    log_sample: int = 1
 
     def arguments(self) -> list[str]:
         """The options as a command line, for a process of its own."""
@@ -41,22 +51,50 @@ class RunOptions:
             *(() if self.gateway is None else ("--gateway", self.gateway)),
             *(f"--concurrency={name}={count}" for name, count in self.concurrencies),
             *(("--until-empty",) if self.until_empty else ()),
+            *(() if self.health is None else (f"--health={self.health}",)),
+            *(() if self.control is None else (f"--control={self.control}",)),
+            *(f"--telemetry={each}" for each in self.telemetry),
+            *(() if self.ledger is None else (f"--ledger={self.ledger}",)),
             f"--log-level={self.log_level}",
             f"--log-format={self.log_format}",
+            f"--log-sample={self.log_sample}",
         ]
 
 
 def run_app(options: RunOptions) -> ExitCode:
     """Load, check and run the app; its errors are the caller's to turn into words."""
-    report = report_in(set_up_logging(options.log_level, options.log_format))
+    format = set_up_logging(options.log_level, options.log_format, sample=options.log_sample)
+    report = report_in(format)
+    app = loaded_app(options, report)
+    return run_to_the_end(_serve(app, options, report))
+
+
+def loaded_app(options: RunOptions, report: Report, *, serves_metrics: bool = True) -> App:
+    """The app as the options want it, checked. Without `serves_metrics` it measures what they
+    ask for, and leaves it to others to serve that.
+    """
     put_working_folder_first()
     for warning in shadowing_warnings():
         report.warn(warning)
     app = load_app(options.target)
     app.override(gateway=options.gateway, concurrency=dict(options.concurrencies))
+    if options.telemetry:
+        choice = telemetry_choice(options.telemetry)
+        if not serves_metrics:
+            choice = choice.unserved()
+        app.telemetry = telemetry_of(choice, options.target.partition(":")[0])
+    if options.ledger is not None:
+        from ..stores.ledger import ledger_from
+
+        app.override(ledger=ledger_from(options.ledger))
     app.check()
+    return app
+
+
+def run_to_the_end(serving: Coroutine[Any, Any, ExitCode]) -> ExitCode:
+    """Run it on a loop of its own, and end the process when a handler's thread would not."""
     try:
-        exit_code = asyncio.run(_serve(app, options, report))
+        exit_code = run(serving)
     except BaseException:
         _flush()
         raise
@@ -68,22 +106,32 @@ def run_app(options: RunOptions) -> ExitCode:
 
 
 async def _serve(app: App, options: RunOptions, report: Report) -> ExitCode:
+    health = HealthOptions.from_addresses(options.health, options.control)
     async with app:
         dispatcher = app.dispatcher()
-        started_s = SYSTEM_CLOCK.now_s()
-        running = asyncio.create_task(
-            run_until_signalled(dispatcher, until_empty=options.until_empty), name="run"
-        )
-        await breathe()  # Whoever reads that it runs may signal it: by now that is handled.
-        report.started(app, options.target)
-        try:
-            await running
-        finally:
-            report.ended(app, dispatcher.performers, SYSTEM_CLOCK.now_s() - started_s)
-    return _ending(dispatcher)
+        async with app.serving_health(dispatcher, health):
+            await pump_and_report(app, dispatcher, options, report)
+    return ending_of(dispatcher)
 
 
-def _ending(dispatcher: Dispatcher) -> ExitCode:
+async def pump_and_report(
+    app: App, dispatcher: Dispatcher, options: RunOptions, report: Report
+) -> None:
+    """Pump until a signal, or whoever else drains the dispatcher, and tell the story."""
+    started_s = SYSTEM_CLOCK.now_s()
+    running = asyncio.create_task(
+        run_until_signalled(dispatcher, until_empty=options.until_empty), name="run"
+    )
+    await breathe()  # Whoever reads that it runs may signal it: by now that is handled.
+    report.started(app, options.target)
+    try:
+        await running
+    finally:
+        report.ended(app, dispatcher.performers, SYSTEM_CLOCK.now_s() - started_s)
+
+
+def ending_of(dispatcher: Dispatcher) -> ExitCode:
+    """The exit code of a dispatcher that has ended without an error."""
     return ExitCode.FORCED if dispatcher.was_stopped_now else ExitCode.OK
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -38,10 +39,10 @@ class Letter:
     correlation_id: str | None
     content_type: str | None
 
-    def message(self, body: bytes) -> Message:
+    def message(self, body: bytes, *, called: str = "the body") -> Message:
         """A message with this body; unless its content type was named, it must be JSON."""
         if self.content_type is None:
-            _check_json(body)
+            _check_json(body, called)
         return Message(
             body=body,
             type=self.type,
@@ -66,7 +67,8 @@ def send_all(
 ) -> None:
     """Send one body `count` times, or each line of the source, and print the ids."""
     bodies = _lines_of(source) if by_line else iter(repeat(_body_of(source), count))
-    first = [letter.message(body) for body in islice(bodies, _BATCH)]
+    messages = _messages(letter, bodies, by_line=by_line)
+    first = list(islice(messages, _BATCH))
 
     async def work(opened: App) -> None:
         if not opened.gateway.capabilities.is_shared:
@@ -79,9 +81,15 @@ def send_all(
         while batch:
             ids = await opened.post_all(batch, queue=letter.queue, delay=letter.delay)
             click.echo("\n".join(ids))
-            batch = [letter.message(body) for body in islice(bodies, _BATCH)]
+            batch = list(islice(messages, _BATCH))
 
     in_session(app_for(app, gateway), work)
+
+
+def _messages(letter: Letter, bodies: Iterator[bytes], *, by_line: bool) -> Iterator[Message]:
+    for number, body in enumerate(bodies, 1):
+        called = f"line {number:,} (not counting blank ones)" if by_line else "the body"
+        yield letter.message(body, called=called)
 
 
 def _body_of(source: str) -> bytes:
@@ -92,7 +100,7 @@ def _body_of(source: str) -> bytes:
             return Path(source[1:]).read_bytes()
         except OSError as error:
             raise _unreadable(source, error) from None
-    return source.encode()
+    return os.fsencode(source)
 
 
 def _lines_of(source: str) -> Iterator[bytes]:
@@ -101,7 +109,7 @@ def _lines_of(source: str) -> Iterator[bytes]:
         yield from _filled(sys.stdin.buffer)
         return
     if not source.startswith("@"):
-        yield from _filled(iter(source.encode().splitlines()))
+        yield from _filled(iter(os.fsencode(source).splitlines()))
         return
     try:
         with Path(source[1:]).open("rb") as file:
@@ -122,12 +130,12 @@ def _unreadable(source: str, error: OSError) -> Failure:
     )
 
 
-def _check_json(body: bytes) -> None:
+def _check_json(body: bytes, called: str) -> None:
     try:
         json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Failure(
-            f"the body is not JSON ({error})",
+            f"{called} is not JSON ({error})",
             remedy="quote it for your shell, or name a --content-type to send it as it is",
             exit_code=ExitCode.USAGE,
         ) from None

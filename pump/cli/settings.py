@@ -10,6 +10,10 @@ import attrs
 GATEWAY = "PUMP_GATEWAY"
 LOG_LEVEL = "PUMP_LOG_LEVEL"
 LOG_FORMAT = "PUMP_LOG_FORMAT"
+LOG_SAMPLE = "PUMP_LOG_SAMPLE"
+TELEMETRY = "PUMP_TELEMETRY"
+HEALTH = "PUMP_HEALTH"
+CONTROL = "PUMP_CONTROL"
 # AWS's own names: whoever calls `pump local` has the same in his client's environment.
 AWS_ACCESS_KEY_ID = "AWS_ACCESS_KEY_ID"
 AWS_SECRET_ACCESS_KEY = "AWS_SECRET_ACCESS_KEY"
@@ -19,9 +23,13 @@ AWS_SECRET_ACCESS_KEY = "AWS_SECRET_ACCESS_KEY"
 class Settings:
     """What the environment says; an option on the command line stands above it."""
 
-    gateway: str | None = None
+    gateway: str | None = attrs.field(default=None, repr=False)
     log_level: str | None = None
     log_format: str | None = None
+    log_sample: str | None = None
+    telemetry: str | None = None
+    health: str | None = None
+    control: str | None = None
     aws_access_key_id: str | None = None
     aws_secret_access_key: str | None = attrs.field(default=None, repr=False)
 
@@ -33,6 +41,10 @@ class Settings:
             gateway=values.get(GATEWAY) or None,
             log_level=values.get(LOG_LEVEL) or None,
             log_format=values.get(LOG_FORMAT) or None,
+            log_sample=values.get(LOG_SAMPLE) or None,
+            telemetry=values.get(TELEMETRY) or None,
+            health=values.get(HEALTH) or None,
+            control=values.get(CONTROL) or None,
             aws_access_key_id=values.get(AWS_ACCESS_KEY_ID) or None,
             aws_secret_access_key=values.get(AWS_SECRET_ACCESS_KEY) or None,
         )

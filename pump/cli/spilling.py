@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from ..app import DEFAULT_SPILL, App
+from ..app import App
+from ..app_parts import DEFAULT_SPILL
 from ..clock import SYSTEM_CLOCK
 from ..headers import ORIGINAL_TOPIC, REJECTION_DETAIL, REJECTION_REASON
 from ..stores.spill import SpilledMessage, SpillStore, SqliteSpill
@@ -96,7 +97,7 @@ def _why_left(swept: Swept, left_count: int) -> str:
 def _row(spilled: SpilledMessage) -> list[str]:
     headers = spilled.message.headers
     return [
-        spilled.message.id,
+        printable(spilled.message.id),
         printable(spilled.message.type),
         printable(headers.get(ORIGINAL_TOPIC, "")),
         printable(spilled.destination),

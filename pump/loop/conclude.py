@@ -9,7 +9,9 @@ import attrs
 
 from ..clock import Clock
 from ..message import Delivery
-from ..outcome import ACK, Action, Defer, Reject
+from ..observability.in_hand import Trace, active_trace
+from ..observability.telemetry import Telemetry
+from ..outcome import ACK, Action, Defer, Outcome, Reject
 from ..rejection import RejectionRouter
 from .dispatch import Dispatch
 from .ending import Ending
@@ -23,6 +25,7 @@ class Conclude:
     router: RejectionRouter
     max_defer_s: float | None
     clock: Clock
+    telemetry: Telemetry | None = None
 
     async def __call__(
         self, delivery: Delivery, is_recalled: Callable[[Delivery], bool]
@@ -44,17 +47,30 @@ class Conclude:
         self, delivery: Delivery, is_recalled: Callable[[Delivery], bool]
     ) -> Ending | None:
         started_s = self.clock.now_s()
-        outcome, error = await self.dispatch(delivery)
+        trace: Trace | None = None
+        if self.telemetry is None:
+            outcome, error = await self.dispatch(delivery)
+        else:
+            outcome, error, trace = await self._dispatch_watched(delivery, self.telemetry)
         run_s = self.clock.now_s() - started_s
         if is_recalled(delivery):
             return None  # No longer ours to route.
         if outcome is ACK:
-            return Ending(delivery, ACK, ACK, run_s)
+            return Ending(delivery, ACK, ACK, run_s, None, None, trace)
         if isinstance(outcome, Reject):
             routed = await self.router.route(delivery, outcome.reason, outcome.detail)
-            return Ending(delivery, routed.action, outcome, run_s, routed.destination, error)
+            return Ending(delivery, routed.action, outcome, run_s, routed.destination, error, trace)
         action = self._within_reach(outcome)
-        return Ending(delivery, action, action, run_s, None, error)
+        return Ending(delivery, action, action, run_s, None, error, trace)
+
+    async def _dispatch_watched(
+        self, delivery: Delivery, telemetry: Telemetry
+    ) -> tuple[Outcome, BaseException | None, Trace | None]:
+        with telemetry.processing(self.dispatch.subscription, delivery) as processing:
+            trace = active_trace()
+            outcome, error = await self.dispatch(delivery)
+            processing.ended(outcome, error)
+        return outcome, error, trace
 
     def _within_reach(self, action: Action) -> Action:
         if isinstance(action, Defer) and self.max_defer_s is not None:

@@ -8,10 +8,12 @@ import attrs
 
 from ..clock import Clock
 from ..decide import decide
+from ..errors import MappingError
 from ..mapping import Mapper
-from ..message import Delivery
+from ..message import Delivery, Message
 from ..outcome import ACK, Outcome
 from ..processor import CommandProcessor
+from ..sealing import MAGIC, PAST_MAGIC, Sealing
 from ..subscription import Subscription
 
 
@@ -23,6 +25,7 @@ class Dispatch:
     mapper: Mapper
     processor: CommandProcessor
     clock: Clock
+    sealing: Sealing | None = None
 
     async def __call__(self, delivery: Delivery) -> tuple[Outcome, BaseException | None]:
         """Return the outcome, and the error that led to it if one did.
@@ -32,7 +35,14 @@ class Dispatch:
         (it awaited a task that was cancelled) is its failure like any other.
         """
         try:
-            request = self.mapper.read(delivery.message, self.subscription)
+            message = delivery.message
+            if self.sealing is not None:
+                message = await self.sealing.unseal(delivery)
+            elif PAST_MAGIC > message.body >= MAGIC and self.subscription.request is not Message:
+                raise MappingError(
+                    message.type, "its body is encrypted; give the app an Encryption with its key"
+                )
+            request = self.mapper.read(message, self.subscription)
             await self.processor.dispatch(request, delivery, self.subscription)
         except (Exception, asyncio.CancelledError, BaseExceptionGroup) as error:
             if not isinstance(error, Exception) and _is_cancelled():
@@ -42,6 +52,7 @@ class Dispatch:
                 attempt=delivery.attempt,
                 strategy=self.subscription.failure,
                 chance=self.clock.chance(),
+                quotes_errors=self.sealing is None,
             )
             return outcome, error
         return ACK, None

@@ -6,6 +6,7 @@ import attrs
 
 from ..decide import describe
 from ..events import OutcomeEvent, Status
+from ..observability.in_hand import Trace
 from ..outcome import Ack, Defer, Outcome, Reject, RejectionReason, Settlement
 
 
@@ -17,6 +18,8 @@ class Ending(Settlement):
     run_s: float = 0.0
     destination: str | None = None
     error: BaseException | None = None
+    trace: Trace | None = None
+    """The span in which it was handled, where one was active."""
 
 
 def is_unacceptable(ending: Ending) -> bool:
@@ -53,6 +56,8 @@ def outcome_event(ending: Ending, status: Status, subscription: str) -> OutcomeE
         destination=ending.destination,
         detail=_detail(ending),
         run_s=ending.run_s,
+        created_at_s=delivery.message.created_at_s,
+        error_type="" if ending.error is None else type(ending.error).__name__,
     )
 
 

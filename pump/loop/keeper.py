@@ -11,7 +11,9 @@ from ..errors import GatewayError
 from ..message import Delivery
 from ..observability import vocabulary
 from ..observability.log import get_logger
+from ..observability.telemetry import Telemetry
 from ..ports import ConsumerPort
+from ..subscription import Subscription
 from .leases import LeaseBook
 
 _log = get_logger("pump.loop")
@@ -28,18 +30,21 @@ class LeaseKeeper:
         self,
         book: LeaseBook,
         port: ConsumerPort,
+        subscription: Subscription,
         *,
-        lease_s: float,
         batch: int,
         clock: Clock,
         on_lost: Callable[[Delivery], None],
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._book = book
         self._port = port
-        self._lease_s = lease_s
+        self._subscription = subscription
+        self._lease_s = subscription.lease.total_seconds()
         self._batch = batch
         self._clock = clock
         self._on_lost = on_lost
+        self._telemetry = telemetry
         self._first_arrived = asyncio.Event()
         self._failure_count = 0
 
@@ -90,7 +95,11 @@ class LeaseKeeper:
         except (GatewayError, TimeoutError) as error:
             self._failure_count += 1
             _log.warning(vocabulary.LEASE_EXTENSION_FAILED, error=repr(error))
+            if self._telemetry is not None:
+                self._telemetry.failed("extend", self._subscription.queue, error)
             return
+        if self._telemetry is not None:
+            self._telemetry.extended(self._subscription, len(deliveries) - len(refusals))
         refused = {refusal.delivery: refusal for refusal in refusals}
         is_whole = all(refusal.is_final for refusal in refusals)
         self._failure_count = 0 if is_whole else self._failure_count + 1

@@ -1,22 +1,50 @@
 """Prefetch: how many messages may wait in hand, when nobody said. Pure.
 
-| a full hand was worked off in | then                                                        |
-|-------------------------------|-------------------------------------------------------------|
-| less than 20 ms               | twice as many: the broker, not the handlers, sets the pace  |
-| more than 200 ms              | half as many, so that other consumers find something to do  |
-| between                       | as many as now                                              |
+| seen                                                       | then                              |
+|------------------------------------------------------------|-----------------------------------|
+| a worker has nothing to do, nothing waits, and there is no | twice as many: the hand is too    |
+| credit to ask for more, though the queue gave all asked    | small for the way to the broker   |
+| what a full receive brought did not all start in 200 ms    | half as many, so that other       |
+|                                                            | consumers find something to do    |
+| anything else                                              | as many as now                    |
+
+No round trip is measured: near or far, a broker that keeps the workers busy is fast enough.
 """
 
 from __future__ import annotations
 
-_FAST_S = 0.02
 _SLOW_S = 0.2
 
 
-def adapt_prefetch(prefetch: int, *, least: int, most: int, worked_off_s: float) -> int:
-    """The prefetch to have after two full receives that were `worked_off_s` apart."""
-    if worked_off_s < _FAST_S:
-        return max(least, min(2 * prefetch, most))
-    if worked_off_s > _SLOW_S:
-        return max(least, prefetch // 2)
-    return prefetch
+class Prefetch:
+    """Follows the pace of the handlers and of the broker. Never less than the `least` given."""
+
+    def __init__(self, size: int, *, most: int) -> None:
+        self.size = size
+        self._most = most
+        self._is_there_more = False
+        self._received_count = 0
+        # The full receive that is being watched: when it came, and how many had come with it.
+        self._watched_at_s: float | None = None
+        self._watched_count = 0
+
+    def received(self, count: int, *, asked: int, waiting: int, now_s: float, least: int) -> None:
+        """A receive brought `count` messages, while `waiting` others were not yet started."""
+        started_count = self._received_count - waiting
+        self._received_count += count
+        self._is_there_more = count == asked
+        if not self._is_there_more:
+            return
+        if self._watched_at_s is not None and started_count < self._watched_count:
+            if now_s - self._watched_at_s <= _SLOW_S:
+                return
+            self.size = max(least, self.size // 2)
+        self._watched_at_s = now_s
+        self._watched_count = self._received_count
+
+    def ran_dry(self, *, least: int) -> None:
+        """A worker has nothing to do, and there is no credit to ask for more."""
+        if self._is_there_more:
+            self.size = max(least, min(2 * self.size, self._most))
+            # Once for a full receive: whether this helped shows with the next.
+            self._is_there_more = False

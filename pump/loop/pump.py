@@ -14,9 +14,11 @@ from ..events import Event
 from ..message import Delivery
 from ..observability import vocabulary
 from ..observability.log import get_logger
+from ..observability.telemetry import Telemetry
 from ..outcome import ABANDON, Ack, Defer, Settlement
 from ..ports import ConsumerPort
 from ..rejection import RejectionRouter
+from ..sealing import Sealing
 from ..subscription import Subscription
 from .conclude import Conclude
 from .dispatch import Dispatch
@@ -25,6 +27,7 @@ from .keeper import LeaseKeeper
 from .lanes import Lanes
 from .leases import LeaseBook
 from .limit import UnacceptableCount
+from .polls import Polls
 from .receiver import Receiver
 from .reporter import Reporter
 from .settler import Settler
@@ -48,6 +51,8 @@ class PumpParts:
     clock: Clock
     emit: Callable[[Event], None] | None = None
     """Told of every event; None when nobody listens, and then none is made."""
+    telemetry: Telemetry | None = None
+    sealing: Sealing | None = None
 
 
 class Pump:
@@ -58,11 +63,28 @@ class Pump:
         self._subscription = parts.subscription
         self._clock = parts.clock
         self._conclude = Conclude(
-            parts.dispatch, parts.router, parts.capabilities.max_defer_s, parts.clock
+            parts.dispatch,
+            parts.router,
+            parts.capabilities.max_defer_s,
+            parts.clock,
+            parts.telemetry,
         )
-        self._reporter = Reporter(parts.subscription, self.stats, parts.emit)
+        self._reporter = Reporter(
+            parts.subscription,
+            self.stats,
+            parts.emit,
+            telemetry=parts.telemetry,
+            sealing=parts.sealing,
+            gateway=parts.capabilities.gateway,
+            clock=parts.clock,
+        )
         self._lanes = Lanes(single_lane=parts.subscription.ordering_guarantee)
-        self._workers = Workers(self._lanes, self._work, concurrency=parts.subscription.concurrency)
+        self._workers = Workers(
+            self._lanes,
+            self._work,
+            concurrency=parts.subscription.concurrency,
+            on_idle=self._note_idle,
+        )
         self._book = _lease_book(parts)
         self._keeper = self._build_keeper(parts)
         self._settler = self._build_settler(parts)
@@ -72,11 +94,15 @@ class Pump:
             parts.capabilities,
             clock=parts.clock,
             ready_count=lambda: self._lanes.ready_count,
+            waiting_count=lambda: self._lanes.waiting_count,
             on_received=self._accept,
+            telemetry=parts.telemetry,
         )
         self._unacceptable = UnacceptableCount(parts.subscription.unacceptable_limit)
         self._drain_asked = asyncio.Event()
         self._failure: UnacceptableLimitReached | None = None
+        self.on_draining: Callable[[], None] | None = None
+        """Called when a drain is asked for, by whoever: a pump may do so itself."""
 
     @property
     def subscription(self) -> Subscription:
@@ -86,15 +112,46 @@ class Pump:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is waiting, running or being settled."""
-        return not (
-            self._lanes.waiting_count
-            or self._workers.running_count
-            or self._settler.unsettled_count
+        return not self.in_hand
+
+    @property
+    def in_hand(self) -> int:
+        """Messages that wait, run or are being settled."""
+        return (
+            self._lanes.waiting_count + self._workers.running_count + self._settler.unsettled_count
         )
+
+    @property
+    def running_count(self) -> int:
+        """Handlers that run."""
+        return self._workers.running_count
+
+    @property
+    def polls(self) -> Polls:
+        """How the broker answers this pump's receives."""
+        return self._receiver.polls
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it should be receiving and is not; seen again and again, it is our defect."""
+        return not self._drain_asked.is_set() and self._receiver.is_stuck
 
     def drain(self) -> None:
         """Ask the pump to stop: nothing more is received, what runs may finish."""
         self._drain_asked.set()
+        if self.on_draining is not None:
+            self.on_draining()
+
+    def pause(self) -> None:
+        """Receive nothing more; what is in hand runs to its end, with its leases kept.
+
+        An open receive is cancelled. A paused pump can be drained, and scaled for later.
+        """
+        self._receiver.pause()
+
+    def resume(self) -> None:
+        """Receive again."""
+        self._receiver.resume()
 
     def scale(self, concurrency: int) -> None:
         """Run this many handlers at once from now on; prefetch keeps its size."""
@@ -108,7 +165,8 @@ class Pump:
         """Pump until drained.
 
         Raises `UnacceptableLimitReached` when it stopped by itself. Cancelled, or broken by a
-        defect, it hands back everything in its hands before the error goes on.
+        defect, it hands back everything in its hands before the error goes on; by a defect of
+        the settler or the keeper, leases run out instead.
         """
         self._reporter.started()
         async with asyncio.TaskGroup() as keepers:
@@ -180,6 +238,10 @@ class Pump:
             self._workers.wake()
         self._settler.submit(ending)
 
+    def _note_idle(self) -> None:
+        if not self._lanes.waiting_count:
+            self._receiver.ran_dry()
+
     def _count_unacceptable(self) -> None:
         limit = self._subscription.unacceptable_limit
         if limit is not None and self._unacceptable.is_reached(self._clock.now_s()):
@@ -239,24 +301,26 @@ class Pump:
         return LeaseKeeper(
             self._book,
             parts.port,
-            lease_s=parts.subscription.lease.total_seconds(),
+            parts.subscription,
             batch=parts.capabilities.settle_batch,
             clock=parts.clock,
             on_lost=self._lose,
+            telemetry=parts.telemetry,
         )
 
     def _build_settler(self, parts: PumpParts) -> Settler:
         return Settler(
             parts.port,
+            parts.subscription,
             batch=parts.capabilities.settle_batch,
             linger_s=parts.capabilities.settle_linger_s,
             max_calls=parts.capabilities.max_settle_calls,
-            timeout_s=parts.subscription.lease.total_seconds(),
             clock=parts.clock,
             holds=self._book.__contains__,
             in_hand=self._book.__len__,
             on_settled=self._note_settled,
             on_lost=self._note_lost,
+            telemetry=parts.telemetry,
         )
 
 

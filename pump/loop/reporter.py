@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..clock import SYSTEM_CLOCK, Clock
 from ..events import BestEffortOrderEvent, Event, LeaseLostEvent
 from ..message import Delivery
 from ..observability import vocabulary
-from ..observability.log import get_logger, wants_delivery_lines
+from ..observability.log import get_logger
+from ..observability.telemetry import Telemetry
 from ..outcome import Ack, Defer, Reject, RejectionReason
+from ..sealing import Sealing
 from ..subscription import Subscription
 from .ending import Ending, outcome_event, status_of
+from .lines import DeliveryLines
 from .stats import PumpStats
 
 _log = get_logger("pump.loop")
-_delivery_log = get_logger("pump.delivery")
 
 
 class Reporter:
@@ -25,10 +28,18 @@ class Reporter:
         subscription: Subscription,
         stats: PumpStats,
         emit: Callable[[Event], None] | None,
+        *,
+        telemetry: Telemetry | None = None,
+        sealing: Sealing | None = None,
+        gateway: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._lines = DeliveryLines(subscription.name, gateway=gateway, clock=clock)
         self._subscription = subscription
         self._stats = stats
         self._emit = emit
+        self._telemetry = telemetry
+        self._sealing = sealing
 
     def started(self) -> None:
         """The pump is about to receive."""
@@ -70,9 +81,12 @@ class Reporter:
 
     def settled(self, endings: Sequence[Ending]) -> None:
         """The broker confirmed these."""
-        tells = self._emit is not None or wants_delivery_lines()
         stats = self._stats
         stats.run_times.observe(endings)
+        if self._telemetry is not None:
+            self._telemetry.settled(self._subscription, endings)
+        if self._sealing is not None:
+            self._tell_sealing(endings, self._sealing)
         for ending in endings:
             match ending.outcome:
                 case Ack():
@@ -83,12 +97,16 @@ class Reporter:
                     stats.retried += 1
                 case _:
                     stats.released += 1
-            if tells:
-                self._tell(ending)
+        if self._emit is not None:
+            for ending in endings:
+                self._tell(ending, self._emit)
+        self._lines.write(endings)
 
     def lost(self, delivery: Delivery) -> None:
         """A lease ended before its message was settled."""
         self._stats.leases_lost += 1
+        if self._telemetry is not None:
+            self._telemetry.lost(self._subscription, delivery)
         name = self._subscription.name
         _log.warning(
             vocabulary.LEASE_LOST,
@@ -107,6 +125,11 @@ class Reporter:
                 )
             )
 
+    def _tell_sealing(self, endings: Sequence[Ending], sealing: Sealing) -> None:
+        for ending in endings:
+            if isinstance(ending.action, Ack):
+                sealing.settled(ending.delivery, is_handled=isinstance(ending.outcome, Ack))
+
     def _count_rejection(self, ending: Ending, reason: RejectionReason) -> None:
         if not isinstance(ending.action, Ack):
             self._stats.retried += 1
@@ -115,21 +138,7 @@ class Reporter:
         else:
             self._stats.dead_lettered += 1
 
-    def _tell(self, ending: Ending) -> None:
+    def _tell(self, ending: Ending, emit: Callable[[Event], None]) -> None:
         status = status_of(ending)
-        if status is not None and self._emit is not None:
-            self._emit(outcome_event(ending, status, self._subscription.name))
-        if not wants_delivery_lines():
-            return
-        delivery, error = ending.delivery, ending.error
-        _delivery_log.info(
-            vocabulary.MESSAGE_SETTLED,
-            subscription=self._subscription.name,
-            queue=delivery.queue,
-            message_id=delivery.message.id,
-            type=delivery.message.type,
-            outcome=type(ending.outcome).__name__.lower(),
-            attempt=delivery.attempt,
-            run_s=round(ending.run_s, 6),
-            **({} if error is None else {"error": type(error).__name__}),
-        )
+        if status is not None:
+            emit(outcome_event(ending, status, self._subscription.name))

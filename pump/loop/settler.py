@@ -20,8 +20,10 @@ from ..errors import GatewayError
 from ..message import Delivery
 from ..observability import vocabulary
 from ..observability.log import get_logger
-from ..outcome import Settlement
+from ..observability.telemetry import Telemetry
+from ..outcome import Refusal, Settlement
 from ..ports import ConsumerPort
+from ..subscription import Subscription
 
 _log = get_logger("pump.loop")
 
@@ -32,27 +34,30 @@ class Settler:
     def __init__(
         self,
         port: ConsumerPort,
+        subscription: Subscription,
         *,
         batch: int,
         linger_s: float,
         max_calls: int,
-        timeout_s: float,
         clock: Clock,
         holds: Callable[[Delivery], bool],
         in_hand: Callable[[], int],
         on_settled: Callable[[Sequence[Settlement]], None],
         on_lost: Callable[[Settlement], None],
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._port = port
+        self._subscription = subscription
         self._batch = batch
         self._linger_s = linger_s
         self._max_calls = max_calls
-        self._timeout_s = timeout_s
+        self._timeout_s = subscription.lease.total_seconds()
         self._clock = clock
         self._holds = holds
         self._in_hand = in_hand
         self._on_settled = on_settled
         self._on_lost = on_lost
+        self._telemetry = telemetry
         self._pending: deque[Settlement] = deque()
         self._changed = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
@@ -155,7 +160,7 @@ class Settler:
         try:
             # A reply that never comes must not keep the other settlements waiting.
             async with self._clock.timeout(self._timeout_s):
-                refusals = await self._port.settle(held) if held else ()
+                refusals = await self._tell_broker(held) if held else ()
         except (GatewayError, TimeoutError) as error:
             self._failure_count += 1
             _log.warning(vocabulary.SETTLE_FAILED, error=repr(error), count=len(held))
@@ -169,6 +174,12 @@ class Settler:
         self._changed.set()
         if not self.unsettled_count:
             self._all_settled.set()
+
+    async def _tell_broker(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+        if self._telemetry is None:
+            return await self._port.settle(settlements)
+        with self._telemetry.settling(self._subscription, settlements):
+            return await self._port.settle(settlements)
 
     def _report(self, batch: Sequence[Settlement], refused: dict[Delivery, bool]) -> None:
         if not refused:

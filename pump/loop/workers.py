@@ -23,13 +23,20 @@ class Workers:
     """A pool of tasks that run `work(delivery)` for whatever the lanes let start.
 
     `work` must not raise; it is cancelled by `recall`, and then told so by `is_recalled`.
+    `on_idle` is called whenever a worker finds nothing to start.
     """
 
     def __init__(
-        self, lanes: Lanes, work: Callable[[Delivery], Awaitable[None]], *, concurrency: int
+        self,
+        lanes: Lanes,
+        work: Callable[[Delivery], Awaitable[None]],
+        *,
+        concurrency: int,
+        on_idle: Callable[[], None] | None = None,
     ) -> None:
         self._lanes = lanes
         self._work = work
+        self._on_idle = on_idle
         self._concurrency = concurrency
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,6 +121,8 @@ class Workers:
             delivery = self._lanes.take()
             if delivery is None:
                 taken = 0
+                if self._on_idle is not None:
+                    self._on_idle()
                 await self._park()
                 continue
             if self._lanes.ready_count:

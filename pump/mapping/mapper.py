@@ -171,7 +171,12 @@ class Mapper:
             raise MappingError(message.type, describe(error, message.body)) from error
 
     def read(self, message: Message, subscription: Subscription) -> Any:
-        """Return the request a message carries: `normalise`, `resolve` and `decode` in one."""
+        """Return the request a message carries: `normalise`, `resolve` and `decode` in one.
+
+        A subscription to `Message` gets the message itself, as it came.
+        """
+        if subscription.request is Message:
+            return message
         message = self.normalise(message)
         return self._decode(message, self._resolve(message, subscription))
 
@@ -181,6 +186,8 @@ class Mapper:
         For the start of a program: a class that nothing can read would otherwise show as one
         rejected message after the other.
         """
+        if request_type is Message:
+            return
         try:
             strangers = unreadable_parts(request_type)
             reader_for(request_type, JsonFormat())

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import attrs
 import msgspec
 
 from ..errors import MappingError
 from ..message import Message
 
 _VERSION = 1
+_ESCAPED = 2
+"""As version 1, with each text's UTF-8 read as Latin-1: one of them holds half a surrogate pair,
+which MessagePack cannot carry, and such a message must be stored and routed like any other."""
 
 
 class _Packed(msgspec.Struct, array_like=True, frozen=True):
@@ -32,9 +38,16 @@ _decode = msgspec.msgpack.Decoder(_Packed).decode
 
 def pack(message: Message) -> bytes:
     """The message as msgpack; bodies stay as they are."""
+    try:
+        return _packed(_VERSION, message)
+    except UnicodeEncodeError:
+        return _packed(_ESCAPED, _with_texts(message, _escaped))
+
+
+def _packed(version: int, message: Message) -> bytes:
     return _encode(
         (
-            _VERSION,
+            version,
             message.body,
             message.id,
             message.type,
@@ -53,10 +66,18 @@ def unpack(packed: bytes) -> Message:
     """The message that was packed; `MappingError` for anything else."""
     try:
         p = _decode(packed)
-    except msgspec.MsgspecError as error:
+        message = _message(p)
+        if p.version == _ESCAPED:
+            return _with_texts(message, _unescaped)
+    except (ValueError, RecursionError) as error:
+        # Not only msgspec's own errors: a text that is not UTF-8 raises Python's.
         raise MappingError("packed message", f"unreadable: {error}") from error
     if p.version != _VERSION:
         raise MappingError("packed message", f"version {p.version} is not known")
+    return message
+
+
+def _message(p: _Packed) -> Message:
     return Message(
         body=p.body,
         id=p.id,
@@ -69,3 +90,28 @@ def unpack(packed: bytes) -> Message:
         created_at_s=p.created_at_s,
         headers=p.headers,
     )
+
+
+def _with_texts(message: Message, change: Callable[[str], str]) -> Message:
+    def changed(text: str | None) -> str | None:
+        return None if text is None else change(text)
+
+    return attrs.evolve(
+        message,
+        id=change(message.id),
+        type=change(message.type),
+        content_type=change(message.content_type),
+        correlation_id=changed(message.correlation_id),
+        reply_to=changed(message.reply_to),
+        group=changed(message.group),
+        deduplication_id=changed(message.deduplication_id),
+        headers={change(name): change(text) for name, text in message.headers.items()},
+    )
+
+
+def _escaped(text: str) -> str:
+    return text.encode("utf-8", "surrogatepass").decode("latin-1")
+
+
+def _unescaped(text: str) -> str:
+    return text.encode("latin-1").decode("utf-8", "surrogatepass")

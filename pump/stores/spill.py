@@ -56,6 +56,9 @@ class SpillStore(Protocol):
     async def all(self) -> Sequence[SpilledMessage]:
         """Everything that waits, oldest first."""
 
+    async def count(self) -> int:
+        """How many wait, those included that somebody is sending."""
+
 
 class MemorySpill:
     """A spill that lasts as long as its process; for tests."""
@@ -75,6 +78,9 @@ class MemorySpill:
 
     async def all(self) -> Sequence[SpilledMessage]:
         return list(self._spilled.values())
+
+    async def count(self) -> int:
+        return len(self._spilled)
 
 
 class SqliteSpill:
@@ -133,6 +139,13 @@ class SqliteSpill:
             return list(_readable(rows))
 
         return await self._write(select, if_missing=())
+
+    async def count(self) -> int:
+        def select(connection: sqlite3.Connection) -> int:
+            [count] = connection.execute("SELECT count(*) FROM spilled").fetchone()
+            return int(count)
+
+        return await self._write(select, if_missing=0)
 
     async def _write(
         self, work: Callable[[sqlite3.Connection], _T], *, if_missing: _T | None = None

@@ -125,16 +125,17 @@ def test_the_packages_keep_the_rule(rule: Rule) -> None:
     assert not violations, "\n".join(violations)
 
 
+@pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("rule", EVERYWHERE, ids=name_of)
-def test_every_source_keeps_the_rule(rule: Rule) -> None:
-    violations = [str(found) for source in sources(*TREES) for found in rule(source)]
+def test_every_source_keeps_the_rule(rule: Rule, tree: str) -> None:
+    violations = [str(found) for source in sources(tree) for found in rule(source)]
 
     assert not violations, "\n".join(violations)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_rules_are_applied_to_something(package: str) -> None:
-    assert sources(package)
+    assert any(sources(package))
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), BAD, ids=name_of)

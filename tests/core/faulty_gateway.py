@@ -41,12 +41,13 @@ class Record:
 
 
 class FaultyGateway:
-    """Everything a memory gateway can, until `fail` or `hang` names an operation.
+    """Everything a memory gateway can, until `fail`, `hang` or `slow` names an operation.
 
     Operations: open, ensure, queues, receive, settle, extend, send.
     """
 
     def __init__(self, clock: Clock, **capabilities: Any) -> None:
+        self._clock = clock
         self._inner: Gateway = MemoryGateway(clock)
         self._capabilities = attrs.evolve(self._inner.capabilities, **capabilities)
         self._faults: dict[str, Fault] = {}
@@ -71,6 +72,14 @@ class FaultyGateway:
 
         async def fault() -> None:
             await asyncio.Event().wait()
+
+        self._faults[operation] = fault
+
+    def slow(self, operation: str, delay_s: float) -> None:
+        """Take this long from now on."""
+
+        async def fault() -> None:
+            await self._clock.sleep(delay_s)
 
         self._faults[operation] = fault
 

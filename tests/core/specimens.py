@@ -18,7 +18,15 @@ from pump.backoff import Backoff
 from pump.capabilities import Capabilities, OrderingMode
 from pump.content_type import ContentType, parse_content_type
 from pump.errors import Throttled
-from pump.events import BestEffortOrderEvent, LeaseLostEvent, OutcomeEvent, PumpStateEvent, Status
+from pump.events import (
+    BestEffortOrderEvent,
+    LeaseLostEvent,
+    OutcomeEvent,
+    PlaintextAcceptedEvent,
+    PumpStateEvent,
+    RedrivenEvent,
+    Status,
+)
 from pump.findings import Finding, Level
 from pump.handler_times import HandlerTimes
 from pump.loop.ending import Ending
@@ -35,6 +43,7 @@ from pump.signals import DeferMessage, InvalidMessage, RejectMessage, Signal
 from pump.stores.spill import SpilledMessage
 from pump.strategy import DeadLetter, Hybrid, Retry
 from pump.subscription import QueueSpec, Subscription, UnacceptableLimit
+from pump.survey import Seen
 from pump.sweeper import Swept
 from pump.testing.builders import a_delivery, a_message
 
@@ -156,10 +165,13 @@ VALUES: dict[type, Any] = {
         message_id="m", status=Status.RETRYING, attempt=2, queue="q", subscription="s"
     ),
     LeaseLostEvent: LeaseLostEvent(message_id="m", queue="q", subscription="s", attempt=1),
+    RedrivenEvent: RedrivenEvent(message_id="m", queue="dead", destination="q", attempt=1),
     BestEffortOrderEvent: BestEffortOrderEvent(queue="q", subscription="s", detail="d"),
     PumpStateEvent: PumpStateEvent(subscription="s", state="running"),
+    PlaintextAcceptedEvent: PlaintextAcceptedEvent(message_id="m", queue="q", message_type="t"),
     PushedRecord: PushedRecord(id="m", source="q", raw={"body": "b"}),
     QueueStats: QueueStats(name="q", visible=1, in_flight=2),
+    Seen: Seen(message=a_message(), attempt=2, broker_id="b"),
     MappingStats: MappingStats(
         queue="q", function="m:f", invocations=1, succeeded=2, failed=3, filtered=4
     ),

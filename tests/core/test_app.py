@@ -171,7 +171,7 @@ def test_when_a_gateway_object_is_given_then_its_scheme_names_it(app: App) -> No
 
 def test_when_the_gateway_is_unknown_then_opening_names_it() -> None:
     with pytest.raises(ConfigurationError, match="carrier-pigeon"):
-        App("carrier-pigeon://")._built_gateway()
+        App("carrier-pigeon://").built_gateway()
 
 
 # -- opening ------------------------------------------------------------------------------------

@@ -203,3 +203,23 @@ def test_when_an_error_is_decided_on_then_it_is_not_changed() -> None:
 
     assert decide(error, attempt=1, strategy=HYBRID) == first
     assert error.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        (ValueError("card 4929"), "ValueError"),
+        (ExceptionGroup("2 of 2", [ValueError("card 4929"), KeyError("4929")]), "ValueError"),
+        (RejectMessage("told to"), "told to"),
+        (MappingError("Order", "$.quantity"), describe(MappingError("Order", "$.quantity"))),
+    ],
+    ids=["an error", "a group", "a signal", "ours"],
+)
+def test_when_errors_are_not_to_be_quoted_then_only_what_is_meant_to_be_read_is(
+    error: Exception, detail: str
+) -> None:
+    """R28, R68."""
+    outcome = decide(error, attempt=9, strategy=HYBRID, quotes_errors=False)
+
+    assert isinstance(outcome, Reject)
+    assert outcome.detail == detail

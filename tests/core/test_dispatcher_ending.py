@@ -86,6 +86,34 @@ async def test_when_drained_before_it_runs_then_it_never_starts() -> None:
         assert rig.record.calls["receive"] == 0
 
 
+async def test_when_stopped_while_the_broker_does_not_answer_then_it_ends_at_once() -> None:
+    async with Rig() as rig:
+        rig.gateway.hang("ensure")
+        await rig.start()
+        assert rig.running is not None
+
+        rig.dispatcher.stop_now()
+        await rig.clock.settle()
+
+        assert rig.running.done()
+        await rig.running
+        assert [each.state for each in rig.dispatcher.performers] == ["stopped"]
+
+
+async def test_when_cancelled_while_the_broker_does_not_answer_then_nothing_is_left() -> None:
+    """Law 6."""
+    async with Rig() as rig:
+        rig.gateway.hang("ensure")
+        await rig.start()
+        assert rig.running is not None
+
+        rig.running.cancel()
+        await rig.clock.settle()
+
+        assert rig.running.cancelled()
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == "channels"]
+
+
 async def test_when_many_subscriptions_are_drained_then_all_end_together() -> None:
     rig = Rig()
     with_notes(rig)

@@ -252,3 +252,16 @@ async def test_when_the_router_is_closed_then_its_producers_are_too_and_twice_do
     await bench.router.aclose()
 
     assert bench.producers["dead"].is_closed
+
+
+async def test_when_an_id_holds_half_a_surrogate_pair_then_the_message_is_routed_all_the_same() -> (
+    None
+):
+    """R26, R35: SQS's packed headers can hold one; it must not make the pump begin for ever."""
+    bench = Bench(invalid_queue="bad")
+    message = a_message(id="\ud800", headers={headers.REJECTION_TIMESTAMP: "\udfff"})
+
+    routed = await bench.router.route(a_delivery(message), UNACCEPTABLE, "why")
+
+    assert routed.action == ACK
+    assert [copy.id for copy in bench.producers["bad"].sent] == ["\ud800"]

@@ -160,6 +160,21 @@ async def test_when_nothing_renews_by_itself_then_the_caller_can(bench: Bench) -
         await session.ack(delivery)
 
 
+async def test_when_the_caller_renews_at_the_moment_it_is_due_then_the_lock_is_kept_all_the_same(
+    bench: Bench,
+) -> None:
+    """R40: that the second of two renewals gains nothing does not mean that no more can."""
+    bench.gateway.put("ada", "a1")
+    session = await bench.consumer.accept_session("ada")
+    renewing: list[asyncio.Task[None]] = []
+    bench.clock.call_later(15, lambda: renewing.append(asyncio.create_task(session.renew())))
+
+    await bench.clock.advance(100)
+
+    assert [task.exception() for task in renewing] == [None]
+    assert await session.receive()
+
+
 async def test_when_renewing_fails_then_it_is_tried_again_and_nothing_is_lost(
     bench: Bench,
 ) -> None:
@@ -345,3 +360,21 @@ async def test_when_renewing_breaks_by_a_defect_then_closing_says_so_and_still_r
         await session.aclose()
 
     assert (await bench.consumer.accept_session("ada")).id == "ada"
+
+
+async def test_when_one_session_fails_to_close_then_the_consumer_closes_the_others(
+    bench: Bench,
+) -> None:
+    """R40: what stays open would be renewed for as long as the process lives."""
+    bench.gateway.put("ada", "a1")
+    bench.gateway.put("bob", "b1")
+    async with bench.app.consumer(bench.subscription()) as consumer:
+        await consumer.accept_session("ada")
+        await consumer.accept_session("bob")
+        bench.gateway.fail("renew", ZeroDivisionError("a defect"))
+        await bench.clock.advance(15)
+
+        with pytest.raises(ZeroDivisionError):
+            await consumer.aclose()
+
+    assert bench.gateway.record.calls["release"] == 2

@@ -85,8 +85,8 @@ def test_when_a_message_was_packed_by_a_later_version_then_it_is_refused() -> No
     packed = pack(a_message())
     assert packed[1] == 1
 
-    with pytest.raises(MappingError, match="version 2 is not known"):
-        unpack(packed[:1] + b"\x02" + packed[2:])
+    with pytest.raises(MappingError, match="version 3 is not known"):
+        unpack(packed[:1] + b"\x03" + packed[2:])
 
 
 async def test_when_a_put_has_returned_then_another_process_would_find_it(path: Path) -> None:
@@ -218,3 +218,26 @@ async def test_when_a_put_is_cancelled_then_the_write_under_way_still_ends(path:
     assert putting.cancelled()
     while not await spill.all():
         pass
+
+
+def test_when_a_message_holds_half_a_surrogate_pair_then_it_is_packed_like_any_other() -> None:
+    """T1: SQS's packed headers can hold one, and what is rejected must be able to wait."""
+    message = Message(
+        body=b"\x00", id="\ud800", group="g\udfff", headers={"\udc00": "ü", "plain": "ascii"}
+    )
+
+    assert unpack(pack(message)) == message
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        pack(Message(body=b"", id="id")).replace(b"\xa2id", b"\xa2\xff\xff"),
+        b"\xdc\x00\x0c" + pack(Message(body=b"", id="id"))[1:] + b"\x91" * 10_000,
+        pack(Message(body=b"", id="\ud800")).replace(b"\xc3\xad", b"\xc4\x80"),
+    ],
+    ids=["text that is not UTF-8", "nested too deeply", "an escape that is none"],
+)
+def test_when_packed_bytes_are_spoilt_then_only_a_mapping_error_comes_out(packed: bytes) -> None:
+    with pytest.raises(MappingError, match="unreadable"):
+        unpack(packed)

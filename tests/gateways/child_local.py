@@ -113,6 +113,16 @@ async def hold(folder: str) -> None:
     await until_told()
 
 
+async def session(folder: str) -> None:
+    """Accept the session `a`, receive one message of it, and hold both."""
+    gateway = await open_orders(folder)
+    accepted = await gateway.accept_session(ORDERS, "a", wait_s=20)
+    assert accepted is not None
+    [held] = await accepted.receive(max_count=1, wait_s=20)
+    say(held.message.id)
+    await until_told()
+
+
 async def poisoned(folder: str) -> None:
     """Die of the first message."""
     gateway = await open_orders(folder, POISON)
@@ -140,7 +150,7 @@ async def fill(folder: str) -> None:
 
 
 MODES: dict[str, Callable[[str], Awaitable[None]]] = {
-    mode.__name__: mode for mode in (host, send, work, both, fork, hold, poisoned, fill)
+    mode.__name__: mode for mode in (host, send, work, both, fork, hold, session, poisoned, fill)
 }
 
 

@@ -210,3 +210,19 @@ async def test_when_purged_while_an_ack_is_being_written_then_the_counts_are_rig
 
     stats = await shop.orders.stats()
     assert (stats.visible, stats.in_flight, stats.delayed) == (0, 0, 0)
+
+
+async def test_when_purged_while_a_send_is_being_written_then_its_duplicate_is_still_refused(
+    shop: Shop,
+) -> None:
+    """R39: decided after the purge, it is not one of those that were removed."""
+    await shop.orders.send("before", deduplication_id="old")
+    shop.journal.hold()
+    purging = await shop.begin(shop.orders.admin.purge("orders"))
+    sending = await shop.begin(shop.orders.send("a", deduplication_id="k"))
+    shop.journal.release()
+    await asyncio.gather(purging, sending)
+
+    await shop.orders.send("again", deduplication_id="k")
+
+    assert await shop.orders.bodies() == ["a"]

@@ -90,6 +90,47 @@ async def test_when_closed_and_opened_then_settings_and_order_are_the_same(
     assert await orders.bodies() == ["b"]
 
 
+async def test_when_a_message_is_gone_then_no_later_one_has_its_broker_id(
+    open_local: OpenLocal, clock: VirtualClock
+) -> None:
+    """R67, T6: not after a restart either, or a copy would pass for the message itself."""
+    gateway = await open_local(clock)
+    orders = await QueueUser(gateway).create()
+    await orders.send("1", "2")
+    gone = await orders.receive()
+    await orders.ack(*gone)
+    await gateway.aclose()
+
+    orders = QueueUser(await open_local(clock))
+    await orders.send("3")
+
+    [later] = await orders.receive()
+    assert later.broker_id not in {each.broker_id for each in gone}
+
+
+async def test_when_closing_is_cancelled_then_nobody_takes_over_a_file_that_is_being_written(
+    open_local: OpenLocal, tmp_path: Path
+) -> None:
+    """T3, law 6: the cancellation comes through, once everything is written."""
+    gateway = await open_local(SYSTEM_CLOCK)
+    orders = await QueueUser(gateway).create()
+    sending = [asyncio.create_task(orders.send(*map(str, range(100)))) for _ in range(50)]
+    await asyncio.wait(sending, timeout=0)
+    closing = asyncio.create_task(gateway.aclose())
+    await asyncio.wait([closing], timeout=0)
+
+    closing.cancel()
+    await asyncio.wait([closing])
+
+    assert closing.cancelled()
+    # SQLite folds its log into the file when it closes it.
+    assert not (tmp_path / "queues.db-wal").exists()
+    sent = [message_id for task in sending for message_id in await task]
+    orders = QueueUser(await open_local(SYSTEM_CLOCK))
+    sent += await orders.send("last")
+    assert [each.message.id for each in await orders.receive(10_000)] == sent
+
+
 async def test_when_a_receive_is_cancelled_then_nothing_is_hidden_or_counted(
     open_local: OpenLocal, clock: VirtualClock, tmp_path: Path
 ) -> None:

@@ -31,6 +31,8 @@ class Traffic:
         """Bodies whose send was answered with success."""
         self.deleted: set[str] = set()
         """Bodies whose delete was answered with success."""
+        self.unanswered: set[str] = set()
+        """Bodies whose delete was asked for and not answered: they may come again, or not."""
         self.returned: Counter[str] = Counter()
         """Bodies that came again after such a delete."""
 
@@ -73,7 +75,12 @@ class Traffic:
             {"Id": str(n), "ReceiptHandle": each["ReceiptHandle"]}
             for n, each in enumerate(messages)
         ]
-        answer = client.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)
+        try:
+            answer = client.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)
+        except Fault:
+            with self._lock:
+                self.unanswered |= set(bodies.values())
+            raise
         with self._lock:
             self.deleted |= {bodies[each["Id"]] for each in answer.get("Successful", [])}
 
@@ -110,7 +117,8 @@ def test_when_the_server_is_killed_eight_times_under_load_then_no_answered_call_
         traffic.consume(until_empty=True)
 
     assert len(traffic.sent) > 500
-    assert traffic.sent - traffic.deleted == set(), f"lost, with seed {seed}"
+    lost = traffic.sent - traffic.deleted - traffic.unanswered
+    assert lost == set(), f"with seed {seed}"
     assert traffic.returned == {}, f"with seed {seed}"
 
 

@@ -7,6 +7,7 @@ import json
 import random
 import resource
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -258,14 +259,16 @@ def test_when_the_disk_is_full_then_nothing_is_changed_by_halves(tmp_path: Path)
 async def test_when_many_queues_have_many_delayed_messages_then_the_start_is_as_fast_as_ever(
     tmp_path: Path,
 ) -> None:
-    """Its cost grows with messages and queues, not with their product."""
+    """Its cost grows with messages and queues, not with their product: that would be a thousand
+    times as much. Counted in processor time, of which a busy machine takes none away.
+    """
     await fill(tmp_path / "one", queue_count=1)
     await fill(tmp_path / "many", queue_count=1_000)
 
-    one_s = await time_to_open(tmp_path / "one")
-    many_s = await time_to_open(tmp_path / "many")
+    one_s = await cost_of_opening(tmp_path / "one")
+    many_s = await cost_of_opening(tmp_path / "many")
 
-    assert many_s < one_s * 5
+    assert many_s < one_s * 50
 
 
 async def fill(folder: Path, *, queue_count: int, message_count: int = 20_000) -> None:
@@ -283,10 +286,10 @@ async def fill(folder: Path, *, queue_count: int, message_count: int = 20_000) -
     await engine.aclose()
 
 
-async def time_to_open(folder: Path) -> float:
+async def cost_of_opening(folder: Path) -> float:
     engine = Engine(SYSTEM_CLOCK, open_store(folder))
-    started_at_s = SYSTEM_CLOCK.now_s()
+    before_s = time.process_time()
     await engine.open()
-    took_s = SYSTEM_CLOCK.now_s() - started_at_s
+    took_s = time.process_time() - before_s
     await engine.aclose()
     return took_s

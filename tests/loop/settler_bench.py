@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Literal
 
 import attrs
@@ -13,6 +14,7 @@ from pump.errors import ConnectionFailed, InvalidReceipt, Throttled
 from pump.loop.settler import Settler
 from pump.message import Delivery
 from pump.outcome import Refusal, Settlement
+from pump.subscription import Subscription
 from pump.testing.builders import a_delivery, ack
 from pump.testing.virtual_clock import START_S, VirtualClock
 
@@ -100,10 +102,10 @@ class Bench:
         self.in_hand = 1_000
         self.settler = Settler(
             self.broker,
+            Subscription(queue="orders", request=dict, lease=timedelta(seconds=TIMEOUT_S)),
             batch=batch,
             linger_s=linger_s,
             max_calls=max_calls,
-            timeout_s=TIMEOUT_S,
             clock=self.clock,
             holds=self.broker.held.__contains__,
             in_hand=lambda: self.in_hand,

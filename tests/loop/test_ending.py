@@ -47,6 +47,7 @@ def test_when_a_message_was_rejected_then_its_event_names_reason_destination_and
         destination="dead",
         detail="no stock",
         run_s=0.25,
+        error_type="ValueError",
     )
 
 

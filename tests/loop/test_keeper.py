@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from itertools import pairwise
 from typing import Literal
 
@@ -16,6 +17,7 @@ from pump.loop.keeper import LeaseKeeper
 from pump.loop.leases import LeaseBook
 from pump.message import Delivery
 from pump.outcome import Refusal, Settlement
+from pump.subscription import Subscription
 from pump.testing.builders import a_delivery
 from pump.testing.virtual_clock import START_S, VirtualClock
 
@@ -81,7 +83,7 @@ class Bench:
         self.keeper = LeaseKeeper(
             LeaseBook(lease_s=LEASE_S, renew=renew, max_lease_s=max_lease_s),
             self.broker,
-            lease_s=LEASE_S,
+            Subscription(queue="orders", request=dict, lease=timedelta(seconds=LEASE_S)),
             batch=batch,
             clock=self.clock,
             on_lost=lambda delivery: self.lost.append((self.clock.now_s() - START_S, delivery)),

@@ -177,7 +177,7 @@ async def test_when_drained_twice_then_the_second_time_changes_nothing() -> None
         await rig.finish()
 
         rig.dispatcher.drain()
-        assert rig.states == ["running", "stopped"]
+        assert rig.states == ["running", "draining", "stopped"]
 
 
 async def test_when_the_broker_is_away_while_draining_then_the_drain_ends_with_the_leases() -> None:

@@ -89,6 +89,7 @@ async def test_when_a_message_is_processed_then_the_event_says_how_long_it_ran()
     gate = Gate()
     async with Rig(gate) as rig:
         await rig.start()
+        created_at_s = rig.clock.time_s()
         [id_] = await rig.send(1)
         await rig.clock.advance(2.5)
         assert rig.outcomes == [], "told only once the broker has confirmed"
@@ -104,6 +105,7 @@ async def test_when_a_message_is_processed_then_the_event_says_how_long_it_ran()
                 subscription="orders",
                 message_type="Work",
                 run_s=2.5,
+                created_at_s=created_at_s,
             )
         ]
 
@@ -249,7 +251,8 @@ async def test_when_an_observer_raises_then_the_others_are_told_and_the_pump_goe
         assert len(failures) == len(told)
         assert failures[0]["log_level"] == "error"
         assert failures[0]["told"] == "PumpStateEvent"
-        assert "observer" in failures[0]["error"]
+        assert failures[0]["error"] == "RuntimeError"
+        assert 'raise RuntimeError("observer")' in failures[0]["traceback"]
 
 
 async def test_when_nobody_observes_then_no_event_is_made_and_work_is_done() -> None:

@@ -38,7 +38,7 @@ async def test_when_too_many_are_unacceptable_then_the_pump_stops_and_leaves_the
         assert await rig.total("bad") == 3
         stats = await rig.depth()
         assert (stats.visible, stats.in_flight) == (7, 0)
-        assert rig.states == ["running", "stopped"]
+        assert rig.states == ["running", "draining", "stopped"]
         assert rig.dispatcher.performers[0].stats.restarts == 0
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from pump.testing.virtual_clock import VirtualClock
 
 from ..core.faulty_gateway import FaultyGateway
-from ..core.rig import Gate, Rig
+from ..core.rig import Gate, Rig, Work
 
 
 @pytest.mark.parametrize("concurrency", [1, 3, 10])
@@ -101,6 +101,47 @@ async def test_when_work_flows_steadily_then_receives_are_much_rarer_than_messag
 
         assert len(rig.ended) == 1_000
         assert rig.record.calls["receive"] <= 1_000 / 20
+
+
+@pytest.mark.parametrize("way_s", [0.01, 0.06, 0.2])
+async def test_when_the_broker_is_far_away_then_the_hand_grows_until_no_worker_waits(
+    way_s: float,
+) -> None:
+    clock = VirtualClock(chance=0.0)
+    gateway = FaultyGateway(clock, receive_batch=10, max_pollers=8, max_settle_calls=8)
+    gateway.slow("receive", way_s)
+    gateway.slow("settle", way_s)
+
+    async def take_50_ms(work: Work) -> None:
+        await clock.sleep(0.05)
+
+    async with Rig(take_50_ms, clock=clock, gateway=gateway, concurrency=10) as rig:
+        await rig.send(*range(4_000))
+        await rig.start()
+        await rig.clock.advance(5)
+        ended_count = len(rig.ended)
+        await rig.clock.advance(5)
+
+        # Ten handlers of 50 ms: what they can do in five seconds, and they do nearly all of it.
+        assert len(rig.ended) - ended_count > 0.95 * 1_000
+        await rig.clock.advance(60)
+
+
+async def test_when_handlers_take_long_then_the_hand_does_not_grow() -> None:
+    clock = VirtualClock(chance=0.0)
+    gateway = FaultyGateway(clock, receive_batch=10, max_pollers=8)
+    gateway.slow("receive", 0.06)
+
+    async def take_2_s(work: Work) -> None:
+        await clock.sleep(2)
+
+    async with Rig(take_2_s, clock=clock, gateway=gateway, concurrency=10) as rig:
+        await rig.send(*range(200))
+        await rig.start()
+        await rig.clock.advance(60)
+
+        assert len(rig.ended) == 200
+        assert rig.record.most_in_hand == 20
 
 
 async def test_when_scaled_up_then_more_run_and_prefetch_keeps_its_size() -> None:

@@ -91,6 +91,7 @@ class Bench:
             Capabilities(gateway="fake", receive_batch=batch, max_pollers=max_pollers),
             clock=self.clock,
             ready_count=lambda: self.ready,
+            waiting_count=lambda: self.ready,
             on_received=self._accept,
         )
         self.running = asyncio.create_task(self.receiver.run())
@@ -98,6 +99,15 @@ class Bench:
     def _accept(self, deliveries: Sequence[Delivery]) -> None:
         self.received.extend(deliveries)
         self.batches.append(len(deliveries))
+
+    async def have_it_grown(self) -> None:
+        """All that comes is handled at once, again and again; then a last hand is full."""
+        for _ in range(10):
+            await self.clock.advance(self.broker.latency_s)
+            self.receiver.ran_dry()
+            self.receiver.give_back(len(self.received))
+            self.received.clear()
+        await self.clock.advance(self.broker.latency_s)
 
     async def stop(self) -> None:
         assert not self.running.done(), "the receiver ended by itself"
@@ -170,28 +180,47 @@ async def test_when_scaled_down_then_receiving_waits_and_when_scaled_up_it_goes_
     await bench.stop()
 
 
-async def test_when_handlers_are_fast_and_prefetch_is_ours_to_choose_then_it_grows() -> None:
+async def test_when_workers_run_dry_and_prefetch_is_ours_to_choose_then_it_grows() -> None:
     bench = Bench(concurrency=2, prefetch=None, batch=10, stock=10_000)
-    for _ in range(10):
-        await bench.clock.settle()
-        bench.receiver.give_back(bench.receiver.in_hand)
-    await bench.clock.settle()
+    await bench.have_it_grown()
 
     # Up to what the pollers could bring at once: one of them, ten messages.
     assert bench.receiver.in_hand == 2 + 10
     await bench.stop()
 
 
+async def test_when_the_broker_is_far_away_then_the_prefetch_grows_all_the_same() -> None:
+    bench = Bench(concurrency=2, prefetch=None, batch=10, stock=10_000)
+    bench.broker.latency_s = 0.2
+    await bench.have_it_grown()
+
+    assert bench.receiver.in_hand == 2 + 10
+    await bench.stop()
+
+
+async def test_when_workers_run_dry_with_credit_left_then_the_prefetch_stays() -> None:
+    bench = Bench(concurrency=20, prefetch=None, batch=10, max_pollers=8, stock=10)
+    await bench.clock.settle()
+
+    bench.receiver.ran_dry()
+    bench.broker.stock = 1_000
+    await bench.clock.advance(WAIT_S)
+
+    assert bench.receiver.in_hand == 40
+    await bench.stop()
+
+
 async def test_when_handlers_are_slow_again_then_the_prefetch_shrinks_to_what_runs_at_once() -> (
     None
 ):
-    bench = Bench(concurrency=2, prefetch=None, batch=10, stock=10_000)
-    for _ in range(10):
-        await bench.clock.settle()
-        bench.receiver.give_back(bench.receiver.in_hand)
-    for _ in range(10):
+    bench = Bench(concurrency=2, prefetch=None, batch=2, max_pollers=5, stock=10_000)
+    await bench.have_it_grown()
+    assert bench.receiver.in_hand == 2 + 10
+    # Two at a time, and all the others wait.
+    for _ in range(20):
+        bench.ready = bench.receiver.in_hand - 2
         await bench.clock.advance(60)
-        bench.receiver.give_back(bench.receiver.in_hand)
+        bench.receiver.give_back(2)
     await bench.clock.settle()
 
     assert bench.receiver.in_hand == 4
@@ -200,10 +229,9 @@ async def test_when_handlers_are_slow_again_then_the_prefetch_shrinks_to_what_ru
 
 async def test_when_the_prefetch_was_chosen_then_it_stays_however_fast_the_handlers_are() -> None:
     bench = Bench(concurrency=2, prefetch=3, batch=10, stock=10_000)
-    for _ in range(10):
-        await bench.clock.settle()
-        assert bench.receiver.in_hand == 5
-        bench.receiver.give_back(5)
+    await bench.have_it_grown()
+
+    assert bench.receiver.in_hand == 5
     await bench.stop()
 
 
@@ -256,6 +284,35 @@ async def test_when_the_poller_that_held_all_credit_ends_then_one_that_waited_fo
     await bench.clock.advance(WAIT_S)
 
     assert len(bench.received) == 15
+    await bench.stop()
+
+
+@pytest.mark.parametrize(("given", "asking"), [(10, 1), (20, 2), (35, 4), (40, 4)])
+async def test_when_room_comes_for_several_then_as_many_pollers_ask_at_once(
+    given: int, asking: int
+) -> None:
+    bench = Bench(in_hand=40, max_pollers=4, stock=1_000)
+    await bench.clock.settle()
+    assert len(bench.received) == 40
+    bench.broker.latency_s = 1.0
+
+    bench.receiver.give_back(given)
+    await bench.clock.settle()
+
+    assert bench.broker.under_way == asking
+    await bench.stop()
+
+
+async def test_when_paused_and_resumed_at_once_then_pollers_that_wait_are_not_forgotten() -> None:
+    bench = Bench(in_hand=10, stock=1_000)
+    await bench.clock.settle()
+
+    bench.receiver.pause()
+    bench.receiver.give_back(10)
+    bench.receiver.resume()
+    await bench.clock.settle()
+
+    assert len(bench.received) == 20
     await bench.stop()
 
 

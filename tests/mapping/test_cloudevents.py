@@ -335,3 +335,16 @@ def test_when_any_message_becomes_an_event_and_back_then_it_is_the_same(message:
     for event in (to_structured(message), to_binary(message), to_binary(to_structured(message))):
         assert is_event(event)
         assert from_event(event) == message
+
+
+def test_when_the_time_holds_half_a_surrogate_pair_then_it_is_a_mapping_error() -> None:
+    message = attrs.evolve(to_binary(from_event(structured())), body=b"{}")
+    headers = {**message.headers, "ce-time": "2026-11-16T\ud800"}
+
+    with pytest.raises(MappingError, match="RFC 3339"):
+        from_event(attrs.evolve(message, headers=headers))
+
+
+@pytest.mark.parametrize("time_s", [float("nan"), float("inf"), 1e300, -1e15])
+def test_when_a_time_is_beyond_the_calendar_then_the_message_says_none(time_s: float) -> None:
+    assert Message(body=b"", created_at_s=time_s).created_at is None

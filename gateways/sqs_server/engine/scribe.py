@@ -66,7 +66,8 @@ def take_down(entry: Entry) -> list[Run]:
         case Sent():
             return _sent(entry)
         case Deleted(records):
-            return [Run(_DELETE_MESSAGES, ranges(records))]
+            # Only messages whose insertion is written are deleted, so neither waits for the other.
+            return [Run(_DELETE_MESSAGES, ranges(records), is_free=True)]
         case Counted(records):
             rows = [(r.receive_count, r.first_at_s, r.seq) for r in records]
             return [Run(_COUNT_MESSAGE, rows)]
@@ -106,7 +107,7 @@ def _sent(entry: Sent) -> list[Run]:
         )
         for r in arrival.records
     ]
-    runs = [Run(_INSERT_MESSAGES, rows, _MESSAGE)] if rows else []
+    runs = [Run(_INSERT_MESSAGES, rows, _MESSAGE, is_free=True)] if rows else []
     if arrival.forgotten:
         runs.append(Run(_FORGET_KEY, [(number, key) for key in arrival.forgotten]))
     if arrival.keys:

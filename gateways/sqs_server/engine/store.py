@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 
 from pump.errors import StorageFailed
+from pump.stores.file_lock import FileLock
 
+from ..._sqlite.closing import to_the_end
 from ..._sqlite.database import Database, Run
 from ..._sqlite.errors import translate
 from ..._sqlite.group_commit import Done, GroupCommit
-from ..._sqlite.locks import FileLock
 from .engine import Engine
 from .entries import Entry, NullStore, Store
 from .identity import Identity
@@ -61,6 +62,10 @@ class SqliteStore:
             await self._journal.flush()
 
     async def aclose(self) -> None:
+        """Cancelled, it closes all the same: the folder is another's only after the last write."""
+        await to_the_end(self._close())
+
+    async def _close(self) -> None:
         journal, database = self._journal, self._database
         try:
             if journal is not None:

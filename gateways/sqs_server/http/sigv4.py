@@ -197,7 +197,7 @@ def _check_signed_headers(claim: _Claim, headers: Mapping[str, str]) -> None:
 def _check_payload_hash(headers: Mapping[str, str], body: bytes) -> None:
     stated = headers.get("x-amz-content-sha256")
     # SQS takes no unsigned payloads, so what is stated has to be the hash of what came.
-    if stated is not None and not hmac.compare_digest(stated.encode(), _hash_of(body).encode()):
+    if stated is not None and not hmac.compare_digest(_bytes(stated), _hash_of(body).encode()):
         raise signature_does_not_match()
 
 
@@ -207,12 +207,12 @@ def _check_signature(
     day, region, service, _ = claim.scope.split("/")
     key = _signing_key(secret, day, region, service)
     payload = _hash_of(request.body)
-    given = claim.signature.encode()
+    given = _bytes(claim.signature)
     for query in _canonical_queries(request.query):
         canonical = "\n".join(
             (
                 request.method,
-                quote(request.path, safe="/~"),
+                quote(request.path, safe="/~", errors="surrogateescape"),
                 query,
                 *(f"{name}:{headers.get(name, '')}" for name in claim.signed_headers.split(";")),
                 "",

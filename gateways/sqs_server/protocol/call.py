@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import attrs
+import msgspec
 
 
-@attrs.frozen(kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """An operation and its parameters, with where it came from.
 
     Parameters have the JSON protocol's names and types whatever protocol they came in: lists,
@@ -17,7 +16,7 @@ class Call:
     """
 
     operation: str
-    parameters: Mapping[str, Any] = attrs.field(repr=False)
+    parameters: Mapping[str, Any]
     account: str
     region: str
     base_url: str
@@ -29,6 +28,10 @@ class Call:
     """A query request that asks for its answer in JSON (`Accept: application/json`)."""
     trace_header: str | None = None
     """X-Amzn-Trace-Id: what AWSTraceHeader becomes when a sender does not set it."""
+
+    def __repr__(self) -> str:
+        # Without the parameters, for bodies are among them.
+        return f"Call({self.operation!r}, account={self.account!r}, region={self.region!r})"
 
 
 class Answer(NamedTuple):

@@ -85,7 +85,7 @@ class AdministrationContract(ContractTests):
         self, rig: Rig
     ) -> None:
         """R2."""
-        rig.needs_exact_stats()
+        rig.needs("has_exact_stats")
         orders = await rig.open_queue("orders")
         invoices = await rig.open_queue("invoices")
         await invoices.send(a_message(), a_message(), a_message())
@@ -117,7 +117,7 @@ class AdministrationContract(ContractTests):
 
     async def test_when_messages_come_and_go_then_the_counts_follow(self, rig: Rig) -> None:
         """R5, R8."""
-        rig.needs_exact_stats()
+        rig.needs("has_exact_stats")
         rig.needs("has_lease_expiry")
         queue = await rig.open_queue()
         await queue.send(a_message(), a_message())
@@ -133,7 +133,7 @@ class AdministrationContract(ContractTests):
 
     async def test_when_a_message_waits_then_its_age_is_that_of_the_oldest(self, rig: Rig) -> None:
         """Port: `QueueStats.oldest_age_s`, which operators scale by."""
-        rig.needs_exact_stats()
+        rig.needs("has_exact_stats")
         queue = await rig.open_queue()
         await queue.send(a_message())
         await rig.clock.advance(rig.tick_s)
@@ -195,7 +195,7 @@ class AdministrationContract(ContractTests):
 
         count = await rig.admin.purge(queue.name)
 
-        if rig.has_exact_stats:
+        if rig.capabilities.has_exact_stats:
             assert count == 4
             # Exact also means that a receipt of a purged message is known to be void.
             [refusal] = await queue.settle(ack(held))

@@ -138,7 +138,8 @@ class LawContract(ContractTests):
         async with shop.working() as dispatcher:
             ids = await shop.post(*["work"] * 5)
             [performer] = dispatcher.performers
-            await shop.until(lambda: len(started) == 2 and performer.stats.received == 5)
+            # A broker may give some of them only: then the pump asks for more when it has room.
+            await shop.until(lambda: len(started) == 2 and performer.stats.received > 2)
             dispatcher.drain()
             # A settler may linger for company before it hands anything back.
             await rig.advance(rig.tick_s / 10)

@@ -126,6 +126,24 @@ class ReceivingContract(ContractTests):
         assert waiting.done()
         assert [each.message.id for each in await waiting] == [first.message.id]
 
+    async def test_when_a_message_comes_again_then_it_has_its_broker_id_and_a_copy_another(
+        self, rig: Rig
+    ) -> None:
+        """T6: a replay can be told from a redelivery."""
+        queue = await rig.open_queue()
+        message = a_message()
+        await queue.send(message)
+        [first] = await queue.receive()
+        await queue.settle(abandon(first))
+        [again] = await queue.receive()
+
+        await queue.send(message)
+        [copy] = await queue.receive()
+
+        assert copy.message.id == message.id
+        assert first.broker_id is not None
+        assert first.broker_id == again.broker_id != copy.broker_id
+
     async def test_when_fewer_are_asked_for_than_there_are_then_no_more_are_returned(
         self, rig: Rig
     ) -> None:

@@ -81,8 +81,6 @@ class Rig:
     """How the names of all queues end, to run the suite on one kind of queue."""
     deduplication_window_s: float = 300.0
     """How long a queue made with `ordered_options` remembers a de-duplication id."""
-    has_exact_stats: bool = True
-    """False where the provider only estimates its queue depths."""
     redrives_on_receive: bool = False
     """True where the provider moves a message only when the next receive meets it."""
     has_groups_of_one: bool = False
@@ -116,11 +114,6 @@ class Rig:
         for name in names:
             if not getattr(self.capabilities, name):
                 pytest.skip(f"needs {name}")
-
-    def needs_exact_stats(self) -> None:
-        """Skip this test where queue depths are estimates."""
-        if not self.has_exact_stats:
-            pytest.skip("queue depths are estimates")
 
     def needs_time(self, seconds: float) -> None:
         """Skip this test where that much time takes too long to pass."""

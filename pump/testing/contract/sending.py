@@ -161,10 +161,11 @@ class SendingContract(ContractTests):
         """R37: without a guarantee a delay holds up nobody else."""
         queue = await rig.open_queue()
         late, early = a_message("late"), a_message("early")
-        await queue.send(late, delay_s=rig.tick_s)
+        # Long enough for a busy machine to look before it is over.
+        await queue.send(late, delay_s=2 * rig.tick_s)
 
         await queue.send(early)
 
         assert [each.id for each in await queue.take_and_ack(2)] == [early.id]
-        await rig.advance(rig.tick_s)
+        await rig.advance(2 * rig.tick_s)
         assert [each.id for each in await queue.take_and_ack(2)] == [late.id]

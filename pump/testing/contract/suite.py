@@ -15,6 +15,8 @@ from .receiving import ReceivingContract
 from .redrive import RedriveContract
 from .rejecting import RejectionContract
 from .sending import SendingContract
+from .session_locks import SessionLockContract
+from .sessions import SessionContract
 from .settling import SettlingContract
 
 
@@ -26,6 +28,8 @@ class PortContract(
     ConcurrencyContract,
     OrderingContract,
     GroupContract,
+    SessionContract,
+    SessionLockContract,
     DeduplicationContract,
     RedriveContract,
     AdministrationContract,

@@ -329,3 +329,10 @@ def test_when_sns_delivers_to_a_real_queue_then_ours_and_strangers_messages_are_
     assert received["A"] == ours
     assert received["B"].body == b"{}"
     assert ("snsTopicArn" in received["B"].headers) != is_raw
+
+
+def test_when_a_notification_has_no_id_then_sqss_own_is_taken() -> None:
+    """T11: everything goes by a message's id."""
+    body = notification("{}").replace(SNS_ID, "")
+
+    assert decode(raw(body)).id == SQS_ID

@@ -386,3 +386,11 @@ def test_when_an_app_on_sqs_is_invoked_then_it_routes_and_answers() -> None:
     [entry] = request["Entries"]
     assert "rejectionReason" in entry["MessageAttributes"]["pump"]["StringValue"]
     assert transport.requests("delete_message_batch") == []
+
+
+def test_when_an_attribute_is_no_text_then_the_record_is_read_without_it() -> None:
+    attributes = {"MessageGroupId": {}, "AWSTraceHeader": 5, "ApproximateReceiveCount": 1e999}
+
+    message = read(pushed({"Body": "{}"}, attributes=attributes))
+
+    assert (message.group, message.headers) == (None, {})

@@ -353,3 +353,11 @@ async def bodies(cloud: Cloud, queue: str, count: int) -> list[str]:
         assert reply.get("Messages"), f"{queue} has no more than {received}"
         received += [message["Body"] for message in reply["Messages"]]
     return sorted(received, key=lambda body: ("order" in body, body))
+
+
+@pytest.mark.parametrize(
+    "policy", ["{", "null", "[" * 100_000, '{"Statement": "x"}', '{"Statement": ["x"]}']
+)
+def test_when_a_queues_policy_cannot_be_read_then_it_is_not_replaced(policy: str) -> None:
+    with pytest.raises(ConfigurationError, match="access policy"):
+        permitting(policy, TOPIC_ARN, QUEUE_ARN)

@@ -366,6 +366,13 @@ def test_when_a_compressed_body_is_not_one_of_ours_then_it_is_kept_as_it_came(
     assert message.id == raw["MessageId"]
 
 
+def test_when_a_packed_id_is_empty_or_a_time_no_number_then_neither_is_believed() -> None:
+    """T11: what is routed on needs an id, and a time that can be sent."""
+    assert decode(packed(id="") | {"MessageId": SQS_ID}).id == SQS_ID
+    assert decode(packed(at=float("nan"))).created_at_s is None
+    assert attempt_of({"Attributes": {"ApproximateReceiveCount": float("inf")}}) == 1
+
+
 @pytest.mark.broker
 def test_when_a_message_is_of_exactly_the_largest_size_then_sqs_takes_it_and_not_one_byte_more(
     aws: AwsAccount,

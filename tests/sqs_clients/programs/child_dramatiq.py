@@ -21,7 +21,9 @@ def add(left: int, right: int) -> None:
 @dramatiq.actor(queue_name="sums", max_retries=1, min_backoff=1_000, max_backoff=1_000)
 def stumble() -> None:
     """Fail the first time; the second time comes through the queue, after a delay."""
-    retries = CurrentMessage.get_current_message().options.get("retries", 0)
+    message = CurrentMessage.get_current_message()
+    assert message is not None
+    retries = message.options.get("retries", 0)
     if retries == 0:
         raise ValueError("stumbled")
     print(f"stumbled={retries}")

@@ -281,3 +281,41 @@ def test_a_dead_letter_queue_that_is_only_named_may_be_mapped(tmp_path: Path) ->
     [mapping] = load(tmp_path, text).mappings
 
     assert mapping.function_name == "d"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("local.yaml", "2001-99-99"),
+        ("local.yaml", "!!timestamp x"),
+        ("local.yaml", "!!bool x"),
+        ("local.yaml", "{[a]: 1}"),
+        ("local.yaml", "9" * 5_000),
+        ("local.yaml", "0x" + "f" * 5_000),
+        ("local.yaml", "&a [*a]"),
+        ("local.yaml", "[" * 5_000),
+        ("local.toml", "9" * 5_000),
+        ("local.toml", "0x" + "f" * 5_000),
+        ("local.toml", "[" * 5_000),
+    ],
+)
+def test_when_a_value_makes_the_parser_stumble_then_the_file_is_refused(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    """R56."""
+    path = tmp_path / name
+    path.write_text(f"account{':' if name.endswith('yaml') else ' ='} {value}\n")
+
+    with pytest.raises(ConfigurationError) as refused:
+        load_config(path)
+
+    assert str(path) in str(refused.value)
+
+
+def test_when_aliases_make_a_few_lines_endless_then_the_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "local.yaml"
+    lines = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 9)]
+    path.write_text("\n".join(["l0: &l0 [lol]", *lines]))
+
+    with pytest.raises(ConfigurationError, match="too many"):
+        load_config(path)

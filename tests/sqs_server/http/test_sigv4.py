@@ -319,3 +319,27 @@ def test_when_a_request_is_shown_then_headers_and_body_are_not() -> None:
 
     assert "Authorization" not in repr(request)
     assert "QueueUrl" not in repr(request)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("Authorization", None), ("X-Amz-Content-SHA256", "\udcff")],
+    ids=["signature", "payload hash"],
+)
+def test_when_a_header_has_a_byte_that_is_not_utf_8_then_it_does_not_match(
+    name: str, value: str | None
+) -> None:
+    """As aiohttp hands it over, with a surrogate for the byte."""
+    headers = {"X-Amz-Content-SHA256": "x"} if value else {}
+    request, now_s = sign(headers=headers)
+    signed = dict(request.headers)["Authorization"]
+
+    spoilt = with_header(request, name, value or f"{signed}\udcff")
+
+    assert code_of(spoilt, now_s) == "SignatureDoesNotMatch"
+
+
+def test_when_a_path_has_a_byte_that_is_not_utf_8_then_it_does_not_match() -> None:
+    request, now_s = sign()
+
+    assert code_of(attrs.evolve(request, path="/\udcff"), now_s) == "SignatureDoesNotMatch"

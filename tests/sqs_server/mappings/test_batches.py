@@ -149,16 +149,17 @@ async def test_when_a_group_failed_then_its_next_messages_wait_for_its_timeout(
     project: Project, engine: FakeEngine, clock: VirtualClock, start: Start
 ) -> None:
     queue = engine.create("orders.fifo")
-    project.write(RECORDS.format(then='if batches[-1] == ["a"]: raise ValueError'))
+    # Of this call's own batch: groups are called at the same time.
+    project.write(RECORDS.format(then='if event["Records"][0]["body"] == "a": raise ValueError'))
     engine.send(queue, "a", "b", group="ada")
     engine.send(queue, "x", group="bob")
 
     start(queue, batch_size=1)
     await clock.advance(29)
-    assert project.state().batches == [["a"], ["x"]]
+    assert sorted(project.state().batches) == [["a"], ["x"]]
     await clock.advance(1)
 
-    assert project.state().batches == [["a"], ["x"], ["a"]]
+    assert project.state().batches[2:] == [["a"]]
 
 
 async def test_when_a_fifo_function_reports_one_failure_then_exactly_that_one_stays(

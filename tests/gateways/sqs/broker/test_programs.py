@@ -117,6 +117,17 @@ async def test_when_the_queue_is_named_by_url_or_arn_then_until_empty_still_wait
         assert f"placed {address[:3]}" in said
 
 
+def test_when_an_app_is_measured_then_its_requests_are_counted_and_no_queue_is_left(
+    folder: Folder,
+) -> None:
+    report = json.loads(folder.pump("bench", "shop:app", "--messages", "30", "--yes", "--json"))
+
+    assert report["measured"]["handled"] == 30
+    assert report["measured"]["requests"]["receive_message"] >= 3
+    assert report["left"] == []
+    assert json.loads(folder.pump("queues", "--app", "shop:app", "--json")) == []
+
+
 def test_when_it_is_terminated_then_it_drains_and_ends_with_zero(folder: Folder) -> None:
     """Law 5."""
     folder.send("1")

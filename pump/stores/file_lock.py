@@ -41,9 +41,12 @@ class FileLock:
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, text.encode(), 0)
 
-    def release(self) -> None:
-        """Let go; harmless when not held."""
-        if self._fd is not None:
-            forking.closed(self._fd)
-            os.close(self._fd)
-            self._fd = None
+    def release(self, *, removing: bool = False) -> None:
+        """Let go, and remove the file first if asked to; harmless when not held."""
+        fd, self._fd = self._fd, None
+        if fd is None:
+            return
+        if removing:
+            self.path.unlink(missing_ok=True)
+        if forking.closed(fd):
+            os.close(fd)

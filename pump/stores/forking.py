@@ -16,9 +16,13 @@ def close_in_child(fd: int) -> None:
     _fds.add(fd)
 
 
-def closed(fd: int) -> None:
-    """Take note that it was closed here; its number may be another's soon."""
+def closed(fd: int) -> bool:
+    """Take note that it is closed here, for its number may be another's soon; False in a child,
+    where that was done.
+    """
+    is_open = fd in _fds
     _fds.discard(fd)
+    return is_open
 
 
 def _close_all() -> None:
