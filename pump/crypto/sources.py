@@ -12,6 +12,7 @@ import inspect
 import os
 import stat
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,13 +22,15 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import ConfigurationError, PumpError
 from ..observability import vocabulary
 from ..observability.log import get_logger
-from .errors import KeyNotFound
+from .errors import KeyNotFound, KeyUnavailable
 from .key_text import parse_ring
 from .keys import Key, KeyProvider, KeyRing
 from .refreshing import RefreshedKeys
 
 _log = get_logger("pump.crypto")
 _MAX_FILE_SIZE = 1 << 20
+_MAX_OWNERS = 10_000
+"""Keys whose owner a `FallbackKeys` remembers: KMS makes a new one every few minutes."""
 
 
 class EnvironmentKeys(RefreshedKeys):
@@ -168,13 +171,21 @@ class CallableKeys(RefreshedKeys):
 
 
 class FallbackKeys:
-    """Seals with the first provider's key and opens with any one's: to move between providers."""
+    """Seals with the first provider's key and opens with any one's: to move between providers.
+
+    Whose a key is, is remembered: a provider that has to look at its file, or call a function,
+    before it can say that a key is not its own is not asked for every message of another's.
+    """
 
     def __init__(self, first: KeyProvider, *others: KeyProvider) -> None:
         self._providers = (first, *others)
+        self._owners: dict[str, KeyProvider] = {}
 
     def __repr__(self) -> str:
         return f"FallbackKeys{self._providers!r}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FallbackKeys, self._providers
 
     async def load(self) -> None:
         loaded: list[KeyProvider] = []
@@ -191,13 +202,30 @@ class FallbackKeys:
         return await self._providers[0].active()
 
     async def find(self, key_id: str) -> Key:
-        for provider in self._providers:
+        unavailable: KeyUnavailable | None = None
+        for provider in self._in_turn(key_id):
             try:
-                return await provider.find(key_id)
+                key = await provider.find(key_id)
             except KeyNotFound:
-                continue
-        raise KeyNotFound(key_id)
+                self._owners.pop(key_id, None)
+            except KeyUnavailable as error:
+                # Another one may have it; only if none has, it may yet be this one's.
+                unavailable = unavailable or error
+            else:
+                if len(self._owners) >= _MAX_OWNERS:
+                    self._owners.clear()
+                self._owners[key_id] = provider
+                return key
+        raise unavailable or KeyNotFound(key_id)
+
+    def _in_turn(self, key_id: str) -> list[KeyProvider]:
+        """All of them, the one first that had this key before."""
+        owner = self._owners.get(key_id)
+        return sorted(self._providers, key=lambda each: each is not owner)
 
     async def aclose(self) -> None:
-        for provider in self._providers:
-            await provider.aclose()
+        self._owners.clear()
+        async with AsyncExitStack() as stack:
+            # Each is closed, whatever becomes of the others.
+            for provider in reversed(self._providers):
+                stack.push_async_callback(provider.aclose)

@@ -228,6 +228,71 @@ async def test_when_an_app_moves_between_providers_then_both_open_and_the_first_
         await both.open(await (await desk(Encryption(KeyRing(Key("c", C))))).seal())
 
 
+async def test_when_a_later_provider_has_a_key_then_the_first_is_not_looked_at_for_each_message(
+    clock: VirtualClock,
+) -> None:
+    """R65: it looks once a second at most, so every message of the old key would wait for it."""
+    looks: list[float] = []
+
+    def fetch_new() -> KeyRing:
+        looks.append(clock.now_s())
+        return KeyRing(Key("b", B))
+
+    keys = FallbackKeys(CallableKeys(fetch_new, clock=clock), KeyRing(Key("a", A)))
+    await keys.load()
+    first = asyncio.create_task(keys.find("a"))
+    await clock.advance(1)
+    assert (await first).id == "a"
+
+    async with asyncio.timeout(5):
+        for _ in range(3):
+            assert (await keys.find("a")).id == "a"
+
+    assert len(looks) == 2, "when it was loaded, and for the first message"
+    await keys.aclose()
+
+
+async def test_when_the_provider_that_had_a_key_lost_it_then_the_others_are_asked_again() -> None:
+    """R66."""
+    one, two = KeyRing(Key("b", B)), KeyRing(Key("c", C), retired=[Key("a", A)])
+    keys = FallbackKeys(one, two)
+    await keys.load()
+    assert (await keys.find("a")) is two.get("a")
+
+    two.remove("a")
+    with pytest.raises(KeyNotFound):
+        await keys.find("a")
+    one.add(Key("a", A))
+
+    assert (await keys.find("a")) is one.get("a")
+    await keys.aclose()
+
+
+class UnavailableKeys(KeyRing):
+    """A vault that cannot be reached, and does not close either."""
+
+    async def find(self, key_id: str) -> Key:
+        raise KeyUnavailable(key_id, "no route to the vault")
+
+    async def aclose(self) -> None:
+        raise OSError("no route to the vault")
+
+
+async def test_when_a_provider_is_unavailable_then_the_others_still_open_what_they_can() -> None:
+    """R65, R66: what none of the others has may be the first one's, so it is retried."""
+    other = KeyRing(Key("b", B))
+    keys = FallbackKeys(UnavailableKeys(Key("a", A)), other)
+    await keys.load()
+
+    assert (await keys.find("b")).id == "b"
+    with pytest.raises(KeyUnavailable):
+        await keys.find("c")
+
+    with pytest.raises(OSError, match="no route"):
+        await keys.aclose()
+    assert other.keys[0].is_wiped, "R69"
+
+
 async def test_when_two_apps_share_a_provider_then_the_last_to_close_wipes_its_keys(
     desk: OpenDesk,
 ) -> None:
