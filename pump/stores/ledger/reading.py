@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import date
-from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -68,7 +67,11 @@ class ParquetReader:
         found: list[int] = []
         with ExitStack() as stack:
             for _, batches in self._journals(stack, Tally()):
-                found += [rows[0].time for _, rows in islice(batches, 1)]
+                # What cannot be read the tally names; the rest is there all the same. All of it:
+                # where a clock was set back, the first row is not the oldest.
+                with suppress(StorageFailed):
+                    for _, rows in batches:
+                        found += sorted(row.time for row in rows)[:1]
         for _, day_folder in layout.days_in(self.folder):
             in_day = [self._oldest_in(path) for path in _data_files(day_folder)]
             known = [each for each in in_day if each is not None]
