@@ -125,9 +125,13 @@ class ParquetStore:
 
     def care(self, now_s: float) -> None:
         with translated(self._folder):
-            self._care(now_s)
+            try:
+                self._roll_all()
+            finally:
+                # Also when nothing could be rolled: on a full disk this may be what makes room.
+                self._forget_days(now_s)
 
-    def _care(self, now_s: float) -> None:
+    def _roll_all(self) -> None:
         self._roll_own()
         for path in layout.journals_in(self._folder):
             self._adopt(path)
@@ -135,6 +139,8 @@ class ParquetStore:
             lock = FileLock(path)
             if lock.try_acquire():
                 lock.release(removing=not path.with_suffix(".db").exists())
+
+    def _forget_days(self, now_s: float) -> None:
         keep = self._options.keep
         if keep is not None:
             layout.remove_days_before(
