@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError, StorageFailed
 from pump.observability import vocabulary
 from pump.stores.ledger import ParquetLedger
+from pump.stores.ledger.journal import Journal
 from pump.stores.ledger.reading import ParquetReader
 from pump.stores.ledger.tally import Query
 from pump.testing.virtual_clock import VirtualClock
@@ -179,6 +182,58 @@ def test_when_days_are_too_old_then_they_are_removed_and_nothing_else_is(tmp_pat
     left = {path.parent.name for path in ours} - {"day=1969-12-31"}
     assert left == {"day=1970-01-04", "day=1970-01-05", "day=1970-01-06"}
     assert not (tmp_path / "day=1970-01-03").exists()
+
+
+def test_when_rows_cannot_be_rolled_then_days_that_are_too_old_are_removed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk, that may be what makes room."""
+    store = store_in(tmp_path, keep=timedelta(days=2))
+    store.append(rows(1, time=5))
+    store.care(0.0)
+    store.append(rows(2, time=9 * DAY_S * 1_000_000))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pump.stores.ledger.parquet.write_rows", full)
+    with pytest.raises(StorageFailed, match="free some disk space"):
+        store.care(now_s=9 * DAY_S + 1.0)
+    assert parquet_files(tmp_path) == []
+
+    monkeypatch.undo()
+    store.close(now_s=9 * DAY_S + 2.0)
+    assert ids(parquet_rows(tmp_path)) == ["m-2"]
+
+
+async def test_when_the_disk_is_full_until_the_ledger_gave_up_then_its_journal_is_let_go(
+    tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are for the next one that opens, also while this process lives."""
+    ledger = ParquetLedger(tmp_path)
+    await ledger.open("memory", clock)
+    ledger.record(an_outcome(1))
+    await ledger.flush()
+    monkeypatch.setattr(Journal, "append", full_disk)
+    ledger.record(an_outcome(2))
+    closing = asyncio.create_task(ledger.aclose())
+    await clock.advance(6)
+    await closing
+    monkeypatch.undo()
+    for thread in threading.enumerate():
+        if thread.name == "pump-ledger":
+            await asyncio.to_thread(thread.join, 10)
+
+    heir = ParquetLedger(tmp_path)
+    await heir.open("memory", clock)
+    await heir.aclose()
+
+    assert ids(parquet_rows(tmp_path)) == ["m-1"]
+    assert list((tmp_path / "_journal").iterdir()) == []
+
+
+def full_disk(*_: object) -> None:
+    raise StorageFailed("somewhere", "the disk is full") from OSError(errno.ENOSPC, "full")
 
 
 def test_when_a_day_is_partly_young_enough_then_all_of_it_is_kept(tmp_path: Path) -> None:

@@ -164,6 +164,9 @@ class BufferedLedger:
             self._room = 0
             self._dropped_count += self.waiting_count
             self._waiting, self._writing = [], []
+            if running.is_store_left:
+                # Nobody waits for it any more; what it holds is for others to take.
+                running.thread.do_unheard(partial(running.store.close, self._clock.time_s()))
             running.stop()
 
     async def _finish(self, running: _Running) -> None:
@@ -174,6 +177,7 @@ class BufferedLedger:
             running.carer.cancel()
         if running.writer is not None:
             await running.writer
+        running.is_store_left = False
         await running.thread.do(partial(running.store.close, self._clock.time_s()))
 
     # -- the writer ----------------------------------------------------------------------------
@@ -289,6 +293,8 @@ class _Running:
         self.care_asked = asyncio.Event()
         self.closing = asyncio.Event()
         self.is_over = False
+        self.is_store_left = True
+        """Whether nobody has told the store to close yet."""
         self.writer: asyncio.Task[None] | None = None
         self.carer: asyncio.Task[None] | None = None
 
