@@ -248,6 +248,18 @@ def test_when_a_day_is_partly_young_enough_then_all_of_it_is_kept(tmp_path: Path
     store.close(0.0)
 
 
+def test_when_days_are_kept_for_longer_than_there_is_time_then_none_is_removed(
+    tmp_path: Path,
+) -> None:
+    store = store_in(tmp_path, keep=timedelta.max)
+    store.append(rows(1, time=5))
+
+    store.care(now_s=9 * DAY_S)
+    store.close(now_s=9 * DAY_S)
+
+    assert ids(parquet_rows(tmp_path)) == ["m-1"]
+
+
 @pytest.mark.parametrize(
     "options",
     [

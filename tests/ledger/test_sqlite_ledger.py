@@ -39,6 +39,18 @@ async def test_when_it_is_opened_again_then_earlier_rows_are_still_there(
     assert not path.with_name("ledger.db-wal").exists()
 
 
+def test_when_rows_are_kept_for_longer_than_there_is_time_then_none_is_removed(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(tmp_path / "ledger.db", timedelta.max)
+    store.append([a_row(time=5)])
+
+    store.care(now_s=86_400.0)
+    store.close(now_s=86_400.0)
+
+    assert len(sqlite_rows(tmp_path / "ledger.db")) == 1
+
+
 async def test_when_rows_are_older_than_keep_then_they_are_removed_and_no_others(
     tmp_path: Path, clock: VirtualClock
 ) -> None:

@@ -143,9 +143,9 @@ class ParquetStore:
     def _forget_days(self, now_s: float) -> None:
         keep = self._options.keep
         if keep is not None:
-            layout.remove_days_before(
-                self._folder, layout.day_of(round((now_s - keep.total_seconds()) * 1e6))
-            )
+            # No row is older than 1970, though `keep` may be.
+            oldest_us = max(0, round((now_s - keep.total_seconds()) * 1e6))
+            layout.remove_days_before(self._folder, layout.day_of(oldest_us))
 
     def close(self, now_s: float) -> None:
         try:

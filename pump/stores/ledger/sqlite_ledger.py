@@ -106,7 +106,8 @@ class SqliteStore:
     def care(self, now_s: float) -> None:
         if self._keep is None:
             return
-        oldest_us = round((now_s - self._keep.total_seconds()) * 1e6)
+        # No row is older than 1970, though `keep` may be.
+        oldest_us = max(0, round((now_s - self._keep.total_seconds()) * 1e6))
         connection = self._opened()
         removed = _PRUNE_AT_ONCE
         while removed == _PRUNE_AT_ONCE:
