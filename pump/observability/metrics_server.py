@@ -40,8 +40,9 @@ class MetricsServer:
         """Where it is served; None while it is not."""
         if self._server is None:
             return None
-        host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}/metrics"
+        host, port = str(self._server.server_address[0]), self._server.server_address[1]
+        shown = f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{port}/metrics"
 
     def start(self) -> None:
         """Listen. `ConfigurationError` when the address cannot be had."""

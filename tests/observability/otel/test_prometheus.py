@@ -8,6 +8,7 @@ import socket
 import urllib.error
 import urllib.request
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -110,6 +111,23 @@ async def test_when_a_port_is_given_then_the_metrics_are_served_while_the_app_is
     assert b"shop_gifts_wrapped 1" in answer
     assert content_type == CONTENT_TYPE
     assert metrics.url is None
+
+
+async def test_when_served_on_an_ipv6_address_then_the_url_that_is_told_works() -> None:
+    server = MetricsServer(lambda: b"up 1\n", "::1", 0)
+    try:
+        server.start()
+    except ConfigurationError:
+        pytest.skip("this machine has no IPv6")
+    try:
+        url = str(server.url)
+        answer, _ = await asyncio.to_thread(_fetch, url)
+    finally:
+        await server.stop()
+
+    # urllib takes it without the brackets too, most others do not.
+    assert urlsplit(url).hostname == "::1"
+    assert answer == b"up 1\n"
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, RuntimeError])
