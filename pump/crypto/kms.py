@@ -117,7 +117,8 @@ class KmsKeys:
         self._client: Any = None
         self._user_count = 0
         self._sealing: _DataKey | None = None
-        self._making = asyncio.Lock()
+        self._renewing: asyncio.Task[_DataKey] | None = None
+        self._connecting = asyncio.Lock()
         self._unwrapped: OrderedDict[str, _DataKey] = OrderedDict()
         self._unwrapping: dict[str, asyncio.Task[Key]] = {}
 
@@ -132,7 +133,7 @@ class KmsKeys:
         return make, ()
 
     async def load(self) -> None:
-        async with self._making:
+        async with self._connecting:
             if self._client is None:
                 connecting = self._own_connect() if self._own_connect else self._connect()
                 self._client = await self._stack.enter_async_context(connecting)
@@ -140,11 +141,14 @@ class KmsKeys:
 
     async def active(self) -> Key:
         data_key = self._sealing
-        if data_key is None or not self._is_good(data_key):
-            async with self._making:
-                data_key = self._sealing
-                if data_key is None or not self._is_good(data_key):
-                    data_key = await self._renew()
+        while data_key is None or not self._is_good(data_key):
+            # One call for all who wait: when KMS does not answer, nobody waits for others' turns.
+            task = self._renewing or self._begin_renewal()
+            # Whoever is cancelled leaves the work to the others who wait for it.
+            await asyncio.wait([task])
+            if task.cancelled():
+                raise KeyUnavailable(self._key_names[0], "KMS was closed meanwhile")
+            data_key = task.result()
         return data_key.key
 
     async def find(self, key_id: str) -> Key:
@@ -165,16 +169,17 @@ class KmsKeys:
         self._user_count = max(0, self._user_count - 1)
         if self._user_count:
             return
-        for task in list(self._unwrapping.values()):
+        working = [each for each in (self._renewing, *self._unwrapping.values()) if each]
+        for task in working:
             task.cancel()
-        if self._unwrapping:
-            await asyncio.wait(list(self._unwrapping.values()))
+        if working:
+            await asyncio.wait(working)
         for data_key in (*self._unwrapped.values(), self._sealing):
             if data_key is not None:
                 data_key.key.wipe()
         self._unwrapped.clear()
         self._sealing, self._client = None, None
-        self._making = asyncio.Lock()
+        self._connecting = asyncio.Lock()
         await self._stack.aclose()
 
     def _connect(self) -> AbstractAsyncContextManager[Any]:
@@ -190,6 +195,17 @@ class KmsKeys:
             data_key.key.sealed_count < self._options.max_messages
             and self._clock.now_s() < data_key.expires_at_s
         )
+
+    def _begin_renewal(self) -> asyncio.Task[_DataKey]:
+        task = asyncio.create_task(self._renew(), name="pumphouse-kms-renew")
+        self._renewing = task
+        task.add_done_callback(self._end_renewal)
+        return task
+
+    def _end_renewal(self, done: asyncio.Task[_DataKey]) -> None:
+        self._renewing = None
+        if not done.cancelled():
+            done.exception()  # Looked at, so that nobody complains when nobody waited.
 
     async def _renew(self) -> _DataKey:
         name = self._key_names[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 
 import pytest
@@ -46,6 +47,27 @@ async def test_when_kms_may_change_its_mind_then_the_message_is_retried(
     assert "secret words" not in str(caught.value)
     fake.error = None
     assert (await keys.find(wrapped)).id == wrapped
+
+
+async def test_when_many_seal_while_kms_does_not_answer_then_all_are_told_after_one_call(
+    fake: FakeKms, make: Make
+) -> None:
+    """One after the other, the last would wait for as many timeouts as there are senders."""
+    keys = make()
+    await keys.load()
+    fake.gate, fake.error = asyncio.Event(), TimeoutError()
+
+    sealing = [asyncio.create_task(keys.active()) for _ in range(20)]
+    await asyncio.to_thread(int)
+    sealing[0].cancel()
+    fake.gate.set()
+    answers = await asyncio.gather(*sealing, return_exceptions=True)
+
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert {type(each) for each in answers[1:]} == {KeyUnavailable}
+    assert fake.calls == ["generate"]
+    fake.error = None
+    assert (await keys.active()).id.startswith("kms:")
 
 
 @pytest.mark.parametrize("error", [TimeoutError(), OSError("no route"), RuntimeError("closed")])
