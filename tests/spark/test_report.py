@@ -14,6 +14,7 @@ from pump.report.job import ReportOptions, run_report
 from pump.report.parquet_files import write_table
 from pump.report.snapshot import row_of
 from pump.report.tables import SNAPSHOT
+from pump.spark.beside import session_beside
 from pump.spark.report import SparkEngine, spark_engine
 from tests.report.generated import ordinary, repeated, write_joined, write_ledger
 from tests.report.texts import TEXTS
@@ -77,14 +78,13 @@ def test_when_both_engines_report_then_every_table_is_the_same(spark: Any, tmp_p
 
 def test_when_texts_are_normalised_on_spark_then_they_are_as_in_python(spark: Any) -> None:
     """R78: a fingerprint is the same wherever it was made."""
-    engine = SparkEngine(spark.newSession())
-    engine._session.createDataFrame(
-        list(enumerate(TEXTS)), "n INT, t STRING"
-    ).createOrReplaceTempView("texts")
-
-    rows = engine.rows(
-        f"SELECT n, {engine.dialect.normalised('t')}, {engine.dialect.fingerprint('t')} FROM texts"
-    )
+    with session_beside(spark) as session:
+        engine = SparkEngine(session)
+        session.createDataFrame(list(enumerate(TEXTS)), "n INT, t STRING").createOrReplaceTempView(
+            "texts"
+        )
+        text, fingerprint = engine.dialect.normalised("t"), engine.dialect.fingerprint("t")
+        rows = engine.rows(f"SELECT n, {text}, {fingerprint} FROM texts")
 
     found = {n: (text, fingerprint) for n, text, fingerprint in rows}
     assert found == {
