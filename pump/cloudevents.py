@@ -22,8 +22,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-import attrs
 import msgspec
+from msgspec.structs import replace
 
 from .content_type import parse_content_type
 from .errors import MappingError
@@ -94,7 +94,7 @@ def to_structured(message: Message, *, source: str | None = None) -> Message:
     except UnicodeEncodeError as error:
         raise MappingError(message.type, "CloudEvents attributes must be Unicode text") from error
     headers = _plain_headers(message.headers)
-    return attrs.evolve(message, body=body, content_type=STRUCTURED, headers=headers)
+    return replace(message, body=body, content_type=STRUCTURED, headers=headers)
 
 
 def to_binary(message: Message, *, source: str | None = None) -> Message:
@@ -110,7 +110,7 @@ def to_binary(message: Message, *, source: str | None = None) -> Message:
             headers[_PREFIX + name] = quote(value, safe=_UNQUOTED)
         except UnicodeEncodeError as error:
             raise _bad(message.type, name, "must be Unicode text") from error
-    return attrs.evolve(message, headers=headers)
+    return replace(message, headers=headers)
 
 
 def _bad(message_type: str, name: str, fault: str) -> MappingError:
@@ -219,7 +219,7 @@ def _message(
     headers = _plain_headers(carrier.headers)
     headers |= {name: attributes.pop(name) for name in _TRACE if name in attributes}
     headers |= {_PREFIX + name: value for name, value in attributes.items()}
-    return attrs.evolve(carrier, **changes, headers=headers)
+    return replace(carrier, **changes, headers=headers)
 
 
 def _time_s(message_type: str, text: str) -> float:

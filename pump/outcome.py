@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 import attrs
+from msgspec import Struct
 
 from .errors import GatewayError, InvalidReceipt, LeaseLost, SessionLockLost
 from .message import Delivery
@@ -55,8 +56,7 @@ ACK = Ack()
 ABANDON = Abandon()
 
 
-@attrs.frozen(eq=False)
-class Settlement:
+class Settlement(Struct, frozen=True, eq=False, weakref=True):
     """One action for one delivery."""
 
     delivery: Delivery

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 import attrs
+from msgspec.structs import replace
 
 from . import headers
 from .backoff import Backoff
@@ -61,7 +62,7 @@ def enrich(delivery: Delivery, reason: Reason, detail: str, *, rejected_at_s: fl
     """The message that is routed: the original, untouched but for the added headers."""
     message = delivery.message
     timestamp = datetime.fromtimestamp(rejected_at_s, UTC).isoformat()
-    return attrs.evolve(
+    return replace(
         message,
         deduplication_id=copy_id(delivery, reason),
         headers={

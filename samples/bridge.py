@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-import attrs
+from msgspec.structs import replace
 
 from pump import App, Command, Message, Subscription
 from pump.crypto import Encryption, Key, KeyRing
@@ -29,7 +29,7 @@ class PlaceOrder(Command):
 def bridge_between(here: App, there: App) -> None:
     async def forward(message: Message) -> None:
         once = message.deduplication_id or message.id
-        await there.post(attrs.evolve(message, deduplication_id=once), queue=QUEUE)
+        await there.post(replace(message, deduplication_id=once), queue=QUEUE)
         print(f"bridged a {message.type}, still sealed: {message.body.startswith(b'QRE1')}")
 
     here.register(Message, forward)

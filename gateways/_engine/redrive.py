@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import attrs
+from msgspec.structs import replace
 
 from pump import headers
 from pump.message import Message
@@ -13,7 +13,7 @@ from pump.outcome import RejectionReason
 
 def dead_letter(message: Message, *, queue: str, attempt: int, wall_s: float) -> Message:
     """Return the message with its failure context (R21); id, body and the rest stay."""
-    return attrs.evolve(
+    return replace(
         message,
         headers={
             **message.headers,

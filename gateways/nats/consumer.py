@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
+from msgspec.structs import replace
 
 from pump.clock import Clock
 from pump.errors import ConnectionFailed, GatewayError, QueueNotFound, Throttled
@@ -180,7 +180,7 @@ class NatsConsumer:
             if isinstance(answer, GatewayError):
                 raise answer
         ends_at_s = asked_at_s + self._lease_s
-        return [attrs.evolve(each, lease_expires_at_s=ends_at_s) for each in deliveries]
+        return [replace(each, lease_expires_at_s=ends_at_s) for each in deliveries]
 
     def _limit(self, facts: QueueFacts) -> Limit | None:
         settings = self._settings

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from math import inf
 
 import attrs
+from msgspec.structs import replace
 
 from pump.clock import Clock
 from pump.errors import GatewayError, InvalidReceipt, SessionLockLost
@@ -231,7 +232,7 @@ class NatsSession:
                 self._uncount(entry)
             raise
         for entry in entries:
-            entry.delivery = attrs.evolve(
+            entry.delivery = replace(
                 entry.delivery,
                 receipt=receipt_for(entry.subject),
                 attempt=self._attempts[entry.sequence],

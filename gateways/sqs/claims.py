@@ -32,6 +32,7 @@ from typing import Any, Final
 
 import attrs
 import msgspec
+from msgspec.structs import replace
 
 from pump.errors import ConfigurationError
 from pump.headers import CLAIM
@@ -127,7 +128,7 @@ class Claims:
             sha256=await _digest(message.body),
         )
         header = msgspec.json.encode(claim).decode()
-        stored = attrs.evolve(message, body=b"", headers={**message.headers, CLAIM: header})
+        stored = replace(message, body=b"", headers={**message.headers, CLAIM: header})
         if encode(stored, is_fifo=True).size > MAX_BYTES:
             return message
         await self._call(
@@ -153,7 +154,7 @@ class Claims:
         if await _digest(body) != claim.sha256:
             raise BodyMismatch(claim.target, "its SHA-256 is another")
         headers = {name: text for name, text in message.headers.items() if name != CLAIM}
-        return attrs.evolve(message, body=body, headers=headers)
+        return replace(message, body=body, headers=headers)
 
     async def discard(self, claimed: Message | str) -> None:
         """Delete the object of a message as it was received, or of its claim header.

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import attrs
+from msgspec.structs import replace
 
 from pump.clock import Clock
 from pump.errors import PumpError
@@ -133,4 +133,4 @@ class ClaimedBodies:
         if message is claimed:
             return delivery
         self._claimed[delivery.receipt] = claimed
-        return attrs.evolve(delivery, message=message)
+        return replace(delivery, message=message)

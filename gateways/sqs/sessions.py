@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import attrs
+from msgspec.structs import replace
 
 from pump.clock import Clock
 from pump.errors import GatewayError, SessionLockLost, UnsupportedOperation
@@ -157,7 +158,7 @@ class SqsSession:
         behind = Defer(max(each.delay_s if isinstance(each, Defer) else 0.0 for each in again))
         return [
             *(
-                attrs.evolve(each, action=behind) if isinstance(each.action, Abandon) else each
+                replace(each, action=behind) if isinstance(each.action, Abandon) else each
                 for each in settlements
             ),
             *(Settlement(each, behind) for each in self._unread),

@@ -21,6 +21,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, assert_never
 
+from msgspec.structs import replace
+
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import ConfigurationError, CryptoError
 from ..events import Event, PlaintextAcceptedEvent
@@ -163,7 +165,7 @@ class Encryption:
         key = await self._keys.active()
         body = self._sealed_body(key, message)
         self._count(vocabulary.MESSAGES_SENT, queue, is_encrypted=True)
-        return message.with_body(body)
+        return replace(message, body=body)
 
     def _sealed_body(self, key: Key, message: Message) -> bytes:
         aes = self._cipher()
@@ -212,7 +214,7 @@ class Encryption:
                 encrypted=True,
                 key_id=logged(envelope.key_id),
             )
-        return message.with_body(plaintext)
+        return replace(message, body=plaintext)
 
     async def _open(self, delivery: Delivery, envelope: Envelope) -> bytes:
         if self._keys is None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import attrs
-
 from ..decide import describe
 from ..events import OutcomeEvent, Status
 from ..observability.in_hand import Trace
 from ..outcome import Ack, Defer, Outcome, Reject, RejectionReason, Settlement
 
 
-@attrs.frozen(eq=False)
-class Ending(Settlement):
+class Ending(Settlement, frozen=True, eq=False, weakref=True):
     """A settlement, with what observers and the log want to know of it."""
 
     outcome: Outcome

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Set as AbstractSet
 
-import attrs
+from msgspec.structs import replace
 
 from ..headers import REJECTION_TIMESTAMP
 from ..message import Delivery, Message
@@ -47,7 +47,7 @@ def redriven(delivery: Delivery, target: str) -> Message:
     The id is the same however often this dead letter is sent to this target, and another one
     after the message has become a dead letter again: a target would take it, and drop it.
     """
-    return attrs.evolve(
+    return replace(
         delivery.message, deduplication_id=_digest("redrive", entry_of(delivery), target)
     )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import attrs
 import msgspec
+from msgspec.structs import replace
 
 from ..errors import MappingError
 from ..message import Message
@@ -96,7 +96,7 @@ def _with_texts(message: Message, change: Callable[[str], str]) -> Message:
     def changed(text: str | None) -> str | None:
         return None if text is None else change(text)
 
-    return attrs.evolve(
+    return replace(
         message,
         id=change(message.id),
         type=change(message.type),

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import attrs
+from msgspec import Struct
 
 import pump
 from pump.backoff import Backoff
@@ -92,11 +93,11 @@ def error_classes() -> list[type[BaseException]]:
 
 
 def value_classes() -> list[type]:
-    """Every public attrs class of `pump` and `pump.loop` that is no exception."""
+    """Every public attrs class and struct of `pump` and `pump.loop` that is no exception."""
     return [
         each
         for each in own_classes()
-        if attrs.has(each)
+        if (attrs.has(each) or issubclass(each, Struct))
         and not issubclass(each, BaseException | Command | Event)
         and not each.__name__.startswith("_")
         and each.__module__.rpartition(".")[0] in ("pump", "pump.loop")

@@ -1,18 +1,47 @@
-"""Messages: what a copy around another body keeps."""
+"""Messages: values that tell nobody what is in them."""
 
 from __future__ import annotations
 
-import attrs
+import io
+import pickle
 
-from pump.message import Message
+import pytest
+from rich.console import Console
+
+from pump.message import Delivery, Message
+
+SECRET = "hunter2"
+MESSAGE = Message(body=SECRET.encode(), id="m-1", type="PlaceOrder", headers={"token": SECRET})
+DELIVERY = Delivery(
+    message=MESSAGE, queue="orders", receipt=SECRET, attempt=2, lease_expires_at_s=30.0
+)
 
 
-def test_when_a_message_gets_another_body_then_every_other_field_stays() -> None:
-    """R68."""
-    fields = {field.name: f"the {field.name}" for field in attrs.fields(Message)}
-    message = Message(**{**fields, "headers": {"tenant": "t"}})  # type: ignore[arg-type]
+@pytest.mark.parametrize("value", [MESSAGE, DELIVERY])
+def test_when_it_is_shown_then_its_ids_are_and_its_content_is_not(value: object) -> None:
+    """R57, R61: a repr ends in logs, and so do rich's tracebacks."""
+    page = io.StringIO()
+    Console(file=page, width=400).print([value])
 
-    changed = message.with_body(b"another")
+    for shown in (repr(value), str(value), page.getvalue()):
+        assert "m-1" in shown
+        assert SECRET not in shown
 
-    assert changed == attrs.evolve(message, body=b"another")
-    assert message != changed, "the original is untouched"
+
+@pytest.mark.parametrize("name", ["body", "id", "headers"])
+def test_when_a_field_is_set_then_it_is_refused(name: str) -> None:
+    with pytest.raises(AttributeError):
+        setattr(MESSAGE, name, "another")
+
+
+def test_when_a_message_is_pickled_then_it_comes_back_equal() -> None:
+    assert pickle.loads(pickle.dumps(MESSAGE)) == MESSAGE
+
+
+def test_when_a_message_is_delivered_twice_then_the_deliveries_differ() -> None:
+    """Compared by identity: each has a lease of its own."""
+    again = pickle.loads(pickle.dumps(DELIVERY))
+
+    assert again != DELIVERY
+    assert again.message == DELIVERY.message
+    assert len({again, DELIVERY}) == 2

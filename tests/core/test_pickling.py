@@ -8,9 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-
-from pump.message import Message
-from pump.testing.builders import a_delivery
+from msgspec import Struct
 
 from .specimens import REQUESTS, SIGNALS, VALUES, an_error, error_classes, value_classes
 
@@ -27,13 +25,20 @@ STAYS_HERE = {
 PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
 
 
+def names_of(kind: Any) -> list[str]:
+    """What the fields of a value class are called."""
+    if issubclass(kind, Struct):
+        return list(kind.__struct_fields__)
+    return [field.name for field in attrs.fields(kind)]
+
+
 def fields_of(value: Any) -> Any:
     """A value's fields, down to the leaves: deliveries are compared by identity otherwise."""
     if isinstance(value, BaseException):
         return (type(value), value.args, str(value))
-    if attrs.has(type(value)):
-        fields = attrs.fields(type(value))
-        return (type(value), [(each.name, fields_of(getattr(value, each.name))) for each in fields])
+    if attrs.has(type(value)) or isinstance(value, Struct):
+        names = names_of(type(value))
+        return (type(value), [(each, fields_of(getattr(value, each))) for each in names])
     if isinstance(value, tuple):
         return tuple(fields_of(each) for each in value)
     return value
@@ -113,17 +118,8 @@ def test_when_a_value_class_is_added_then_it_is_tested_here_or_said_to_stay() ->
 def test_when_a_value_exists_then_it_cannot_be_changed(kind: type) -> None:
     """STYLE §4: values are frozen."""
     value = VALUES[kind]
-    names = [field.name for field in attrs.fields(kind)] or ["anything"]
+    names = names_of(kind) or ["anything"]
 
     for name in names:
         with pytest.raises((attrs.exceptions.FrozenInstanceError, AttributeError)):
             setattr(value, name, None)
-
-
-def test_when_a_message_is_shown_then_its_body_and_headers_are_not() -> None:
-    """R57, R61."""
-    message = Message(body=b"secret body", headers={"authorization": "secret header"})
-    delivery = a_delivery(message, receipt="secret receipt")
-
-    assert "secret" not in repr(message)
-    assert "secret" not in repr(delivery)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import attrs
 import pytest
 import structlog.testing
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from pump import headers
 from pump.errors import (
@@ -104,7 +104,7 @@ def test_when_a_message_is_enriched_then_everything_of_the_original_survives(
 
     copy = enrich(delivery, reason, detail, rejected_at_s=EPOCH_S)
 
-    assert attrs.evolve(copy, headers={}, deduplication_id=None) == attrs.evolve(
+    assert replace(copy, headers={}, deduplication_id=None) == replace(
         original, headers={}, deduplication_id=None
     )
     assert dict(copy.headers) == {

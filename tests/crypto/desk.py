@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
+from msgspec.structs import replace
 
 from pump.crypto import Encryption, NonceReused
 from pump.events import Event
@@ -56,12 +57,12 @@ OpenDesk = Callable[[Encryption], Awaitable[Desk]]
 
 def delivered(message: Message, **fields: Any) -> Delivery:
     """The message in hand, as a broker delivers it."""
-    return attrs.evolve(a_delivery(message), **fields)
+    return replace(a_delivery(message), **fields)
 
 
 def changed(message: Message, **fields: Any) -> Message:
     """The message with other fields."""
-    return attrs.evolve(message, **fields)
+    return replace(message, **fields)
 
 
 async def accept(desk: Desk, message: Message, **fields: Any) -> Delivery:

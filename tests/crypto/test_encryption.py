@@ -7,8 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 from pump.crypto import (
     AuthenticationFailed,
@@ -74,9 +74,9 @@ async def test_when_a_message_is_sealed_then_only_its_body_changes(
     sealed = await open_desk.seal()
 
     changed = {
-        field.name
-        for field in attrs.fields(Message)
-        if getattr(sealed, field.name) != getattr(MESSAGE, field.name)
+        name
+        for name in Message.__struct_fields__
+        if getattr(sealed, name) != getattr(MESSAGE, name)
     }
     assert changed == {"body"}
 
@@ -138,7 +138,7 @@ async def test_when_the_version_is_unknown_then_the_message_is_not_opened(
     sealed = await open_desk.seal()
 
     with pytest.raises(UnsupportedVersion, match="version 2"):
-        await open_desk.open(attrs.evolve(sealed, body=b"QRE1\x02" + sealed.body[5:]))
+        await open_desk.open(replace(sealed, body=b"QRE1\x02" + sealed.body[5:]))
 
 
 async def test_when_a_request_looks_sealed_then_it_is_sealed_and_comes_back(
@@ -149,7 +149,7 @@ async def test_when_a_request_looks_sealed_then_it_is_sealed_and_comes_back(
     envelope = await open_desk.seal()
 
     for body in (b"QRE1", b"QRE1\x02 and so on", envelope.body):
-        request = attrs.evolve(MESSAGE, body=body)
+        request = replace(MESSAGE, body=body)
         sealed = await open_desk.seal(request)
         assert sealed.body != body
         assert await open_desk.open(sealed) == request
@@ -188,9 +188,9 @@ async def test_when_a_ready_made_message_is_a_broken_envelope_then_it_is_refused
     sealed = await open_desk.seal()
 
     with pytest.raises(MalformedEnvelope):
-        await open_desk.seal(attrs.evolve(sealed, body=sealed.body[:40]), is_ready_made=True)
+        await open_desk.seal(replace(sealed, body=sealed.body[:40]), is_ready_made=True)
     with pytest.raises(UnsupportedVersion):
-        await open_desk.seal(attrs.evolve(sealed, body=b"QRE1, she said"), is_ready_made=True)
+        await open_desk.seal(replace(sealed, body=b"QRE1, she said"), is_ready_made=True)
 
 
 async def test_when_a_message_cannot_be_opened_then_that_is_logged_and_it_is_rejected(
@@ -201,7 +201,7 @@ async def test_when_a_message_cannot_be_opened_then_that_is_logged_and_it_is_rej
     sealed = await open_desk.seal()
 
     with pytest.raises(CryptoError) as caught:
-        await open_desk.open(attrs.evolve(sealed, id="another"))
+        await open_desk.open(replace(sealed, id="another"))
 
     assert lines(log, "message.unopened") == [("warning", "another")]
     assert log[0]["error"] == "AuthenticationFailed"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 from pump.crypto import (
     AuthenticationFailed,
@@ -52,7 +52,7 @@ async def test_when_a_message_has_expired_then_nothing_of_it_is_decrypted(
     await clock.advance(600)
 
     with pytest.raises(MessageExpired):
-        await open_desk.open(attrs.evolve(sealed, body=sealed.body[:-1] + b"!"))
+        await open_desk.open(replace(sealed, body=sealed.body[:-1] + b"!"))
 
 
 async def test_when_an_expired_message_is_made_to_look_fresh_then_its_seal_is_broken(
@@ -65,7 +65,7 @@ async def test_when_an_expired_message_is_made_to_look_fresh_then_its_seal_is_br
     now = int(clock.time_s() * 1000).to_bytes(8)
 
     with pytest.raises(AuthenticationFailed):
-        await open_desk.open(attrs.evolve(sealed, body=sealed.body[:14] + now + sealed.body[22:]))
+        await open_desk.open(replace(sealed, body=sealed.body[:14] + now + sealed.body[22:]))
 
 
 async def test_when_max_age_is_off_then_a_message_never_expires(
@@ -106,4 +106,4 @@ async def test_when_a_time_is_beyond_every_calendar_then_it_is_refused_like_anot
     body = sealed.body[:14] + b"\xff" * 8 + sealed.body[22:]
 
     with pytest.raises(MessageFromFuture, match="9999"):
-        await open_desk.open(attrs.evolve(sealed, body=body))
+        await open_desk.open(replace(sealed, body=body))

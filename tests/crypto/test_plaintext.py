@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 from pump.crypto import (
     Encryption,
@@ -87,7 +87,7 @@ async def test_when_plaintext_nearly_looks_sealed_then_it_does_not_slip_through(
     open_desk = await desk(Encryption(ring))
 
     with pytest.raises(UnencryptedMessage):
-        await open_desk.open(attrs.evolve(PLAIN, body=body))
+        await open_desk.open(replace(PLAIN, body=body))
 
 
 async def test_when_plaintext_raises_an_alert_then_it_is_handled_logged_counted_and_told(
@@ -160,7 +160,7 @@ async def test_when_encryption_is_off_then_plaintext_that_looks_sealed_is_refuse
     open_desk = await desk(Encryption.off())
 
     with pytest.raises((PlaintextLooksSealed, MalformedEnvelope, UnsupportedVersion)):
-        await open_desk.seal(attrs.evolve(PLAIN, body=body), is_ready_made=is_ready_made)
+        await open_desk.seal(replace(PLAIN, body=body), is_ready_made=is_ready_made)
 
     assert counts(open_desk.counters, "queue_messages_sent") == {"true": 0, "false": 0}
 

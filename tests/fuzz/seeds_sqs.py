@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import attrs
+from msgspec.structs import replace
 
 from gateways.sqs.topics import permitting
 from gateways.sqs.wire import ATTRIBUTE
@@ -28,7 +28,7 @@ WHOLE = Message(
     },
 )
 OURS = carry(WHOLE, is_fifo=True)
-BINARY = carry(attrs.evolve(WHOLE, body=b"\x00\xff"), is_fifo=False)
+BINARY = carry(replace(WHOLE, body=b"\x00\xff"), is_fifo=False)
 COMPRESSED = {
     **OURS,
     "Body": "eJyrVspXslJKVKoFAA8+Az8=",

@@ -7,8 +7,8 @@ import json
 from datetime import timedelta
 from typing import Any
 
-import attrs
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from pump.crypto import Encryption, Key, KeyRing, NonceTracking, PlaintextPolicy
@@ -70,7 +70,7 @@ def take_apart(body: bytes) -> None:
 def unseal(fed: tuple[bytes, str, str | None]) -> None:
     """With every rule on; nothing but what a CryptoError says gets out."""
     body, id_, group = fed
-    message = attrs.evolve(MESSAGE, body=body, id=id_, group=group)
+    message = replace(MESSAGE, body=body, id=id_, group=group)
 
     async def run() -> None:
         encryption = Encryption(

@@ -6,8 +6,8 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-import attrs
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from gateways.memory import MemoryGateway
@@ -54,7 +54,7 @@ class Office:
 def distinct(found: list[Message]) -> list[Message]:
     """With ids of their own: an id that comes twice means the same message, and is stored once."""
     return [
-        attrs.evolve(message, id=f"{number}{message.id}", deduplication_id=None)
+        replace(message, id=f"{number}{message.id}", deduplication_id=None)
         for number, message in enumerate(found)
     ]
 
@@ -102,7 +102,7 @@ def envelopes() -> st.SearchStrategy[Message]:
     sealed = [asyncio.run(seal(Key(name, KEY))) for name in ("2026", "1999")]
     bodies = [message.body for message in sealed]
     return st.builds(
-        lambda body, id_: attrs.evolve(plain, body=body, id=id_),
+        lambda body, id_: replace(plain, body=body, id=id_),
         mutated(bodies) | st.sampled_from(bodies) | st.binary().map(b"QRE1".__add__),
         st.sampled_from(["m", "\ud800", ""]),
     )

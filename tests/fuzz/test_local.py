@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateways._engine.engine import Engine
 from gateways._engine.settings import QueueSettings
@@ -29,7 +29,7 @@ from .exploring import Effort, Target, each_of, explore
 from .mutations import hostile_values, mutated
 
 WHOLE = Message(body=b"\x00\xff", id="m", type="t", group="g", created_at_s=1.5, headers={"a": "b"})
-HALF = attrs.evolve(WHOLE, headers={"a": "\ud800"})
+HALF = replace(WHOLE, headers={"a": "\ud800"})
 PACKED = [pack(WHOLE), pack(HALF), pack(Message(body=b"", id="m"))]
 SETTINGS = codec.pack_settings(
     QueueSettings(name="q", max_receive_count=2, dead_letter_queue="dead")

@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
 from hypothesis import strategies as st
 
 from gateways._aws.errors import ObjectNotFound
@@ -47,9 +46,9 @@ from .seeds_sqs import (
 
 def check_types(message: Message) -> None:
     """A message is text where it says so; everything behind a gateway relies on that."""
-    for field in attrs.fields(Message):
-        value = getattr(message, field.name)
-        match field.name:
+    for name in Message.__struct_fields__:
+        value = getattr(message, name)
+        match name:
             case "body":
                 assert type(value) is bytes
             case "id" | "type" | "content_type":

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from pump.loop.lanes import Lanes
 from pump.message import Delivery
@@ -221,9 +222,7 @@ def test_when_one_behind_is_dropped_then_only_those_after_it_go_back_and_in_orde
 def test_when_the_queue_keeps_no_order_then_a_groups_messages_start_at_once() -> None:
     """R38: on a fair queue a group is a tenant, not a line."""
     lanes = Lanes()
-    tenants = [
-        attrs.evolve(a_delivery(a_message(group="north")), is_ordered=False) for _ in range(3)
-    ]
+    tenants = [replace(a_delivery(a_message(group="north")), is_ordered=False) for _ in range(3)]
 
     for delivery in tenants:
         lanes.add(delivery)

@@ -3,9 +3,9 @@
 import json
 from typing import Any, Literal
 
-import attrs
 import pytest
 from hypothesis import given, settings, strategies as st
+from msgspec.structs import replace
 
 from pump.cloudevents import STRUCTURED, from_event, is_event, to_binary, to_structured
 from pump.errors import ConfigurationError, MappingError
@@ -77,7 +77,7 @@ def test_when_a_binary_event_arrives_then_the_prefix_may_be_any_bindings(prefix:
     event = binary(partitionkey="ann", subject="s")
     headers = {prefix + name.removeprefix("ce-"): value for name, value in event.headers.items()}
 
-    message = mapper.normalise(attrs.evolve(event, headers=headers | {"x-own": "1"}))
+    message = mapper.normalise(replace(event, headers=headers | {"x-own": "1"}))
 
     assert (message.id, message.type, message.group) == ("e-1", "PlaceOrder", "ann")
     assert message.headers == {"x-own": "1", "ce-source": "/shop", "ce-subject": "s"}
@@ -93,13 +93,13 @@ def test_when_a_binary_events_header_is_percent_encoded_then_it_is_decoded() -> 
 def test_when_an_amqp_event_has_a_percent_sign_then_it_is_taken_literally() -> None:
     headers = {**binary().headers, "cloudEvents:subject": "100%25"}
 
-    message = mapper.normalise(attrs.evolve(binary(), headers=headers))
+    message = mapper.normalise(replace(binary(), headers=headers))
 
     assert message.headers["ce-subject"] == "100%25"
 
 
 def test_when_a_nats_event_names_its_data_content_type_then_that_counts() -> None:
-    event = attrs.evolve(binary(datacontenttype="text/plain"), body=b"hello")
+    event = replace(binary(datacontenttype="text/plain"), body=b"hello")
 
     assert mapper.decode(event, str) == "hello"
 
@@ -271,7 +271,7 @@ def test_when_an_event_is_passed_on_then_it_keeps_its_source() -> None:
 def test_when_a_message_makes_no_event_then_the_error_names_the_attribute(
     changes: dict[str, Any], fault: str, write: Any
 ) -> None:
-    message = attrs.evolve(Message(body=b"{}", type="t"), **changes)
+    message = replace(Message(body=b"{}", type="t"), **changes)
 
     with pytest.raises(MappingError, match=f"CloudEvents attribute {fault}"):
         write(message, source="/shop")
@@ -338,11 +338,11 @@ def test_when_any_message_becomes_an_event_and_back_then_it_is_the_same(message:
 
 
 def test_when_the_time_holds_half_a_surrogate_pair_then_it_is_a_mapping_error() -> None:
-    message = attrs.evolve(to_binary(from_event(structured())), body=b"{}")
+    message = replace(to_binary(from_event(structured())), body=b"{}")
     headers = {**message.headers, "ce-time": "2026-11-16T\ud800"}
 
     with pytest.raises(MappingError, match="RFC 3339"):
-        from_event(attrs.evolve(message, headers=headers))
+        from_event(replace(message, headers=headers))
 
 
 @pytest.mark.parametrize("time_s", [float("nan"), float("inf"), 1e300, -1e15])

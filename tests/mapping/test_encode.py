@@ -1,6 +1,6 @@
 """What a message's fields are when a request is encoded."""
 
-import attrs
+from msgspec.structs import asdict
 
 from pump.clock import SystemClock
 from pump.mapping import Mapper
@@ -37,7 +37,7 @@ def test_when_fields_are_given_then_the_message_has_them() -> None:
 
     message = Mapper().encode(PlaceOrder("o"), **given)  # type: ignore[arg-type]
 
-    assert attrs.asdict(message) == {**given, "body": b'{"order_id":"o","quantity":1}'}
+    assert asdict(message) == {**given, "body": b'{"order_id":"o","quantity":1}'}
 
 
 def test_when_the_callers_headers_change_later_then_the_message_does_not() -> None:

@@ -3,7 +3,6 @@
 import contextlib
 from typing import Any
 
-import attrs
 import msgspec
 from hypothesis import example, given, settings, strategies as st
 
@@ -114,4 +113,4 @@ def test_when_any_request_makes_the_journey_then_it_arrives_unchanged(
     message = mapper.encode(request, content_type=content_type)
 
     assert mapper.decode(message, type(request)) == request
-    assert attrs.asdict(mapper.normalise(message)) == attrs.asdict(message)
+    assert mapper.normalise(message) == message

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
+from msgspec.structs import replace
 
 from gateways.memory import MemoryGateway
 from gateways.memory.gateway import CAPABILITIES
@@ -167,7 +168,7 @@ class _Producer:
 
     async def send(self, messages: Sequence[Message], *, delay_s: float = 0.0) -> Sequence[str]:
         if self._rig.forgets:
-            messages = [attrs.evolve(each, deduplication_id=None) for each in messages]
+            messages = [replace(each, deduplication_id=None) for each in messages]
         return await self._rig.passing("send", lambda: self._port.send(messages, delay_s=delay_s))
 
     async def aclose(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 import pytest
+from msgspec.structs import replace
 
 from pump.errors import ConfigurationError
 from pump.headers import ATTEMPTS, REJECTION_TIMESTAMP
@@ -36,15 +37,15 @@ LETTER = a_dead_letter(1)
 def test_when_a_dead_letter_is_seen_again_then_its_key_is_the_same() -> None:
     """R78."""
     assert key_of(LETTER) == key_of(pickle.loads(pickle.dumps(LETTER)))
-    assert key_of(LETTER) == key_of(attrs.evolve(LETTER, deduplication_id="another"))
+    assert key_of(LETTER) == key_of(replace(LETTER, deduplication_id="another"))
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        attrs.evolve(LETTER, id="m-2"),
-        attrs.evolve(LETTER, body=b"other"),
-        attrs.evolve(LETTER, headers={**LETTER.headers, REJECTION_TIMESTAMP: "later"}),
+        replace(LETTER, id="m-2"),
+        replace(LETTER, body=b"other"),
+        replace(LETTER, headers={**LETTER.headers, REJECTION_TIMESTAMP: "later"}),
     ],
     ids=["id", "body", "time of rejection"],
 )
@@ -55,20 +56,20 @@ def test_when_it_is_another_dead_letter_then_its_key_is_another(other: Message) 
 
 def test_when_a_message_is_redriven_then_only_its_deduplication_id_is_new() -> None:
     """R78: group, headers and everything else travel on."""
-    letter = attrs.evolve(LETTER, group="g", deduplication_id="of the rejection", reply_to="r")
+    letter = replace(LETTER, group="g", deduplication_id="of the rejection", reply_to="r")
     delivery = a_delivery(letter)
 
     sent = redriven(delivery, "orders")
 
-    assert attrs.evolve(sent, deduplication_id="of the rejection") == letter
+    assert replace(sent, deduplication_id="of the rejection") == letter
     assert sent.deduplication_id == redriven(a_delivery(letter), "orders").deduplication_id
     assert sent.deduplication_id != redriven(delivery, "elsewhere").deduplication_id
 
 
 def test_when_the_broker_left_no_time_of_rejection_then_its_own_id_tells_two_apart() -> None:
     """R78: else the second redrive of a message would be taken for the first one and dropped."""
-    undated = attrs.evolve(LETTER, headers={})
-    one, two = (attrs.evolve(a_delivery(undated), broker_id=id) for id in ("a", "b"))
+    undated = replace(LETTER, headers={})
+    one, two = (replace(a_delivery(undated), broker_id=id) for id in ("a", "b"))
 
     assert redriven(one, "q").deduplication_id != redriven(two, "q").deduplication_id
     assert entry_of(one) != entry_of(two)
@@ -92,7 +93,7 @@ def test_when_a_dead_letter_becomes_a_row_then_its_headers_are_columns() -> None
 @pytest.mark.parametrize("number", ["", "x", "-1", "²", "9" * 30])
 def test_when_a_foreign_header_is_no_number_then_the_column_is_null(number: str) -> None:
     """R78: a stranger's dead letters must not stop the snapshot."""
-    letter = attrs.evolve(LETTER, headers={ATTEMPTS: number, REJECTION_TIMESTAMP: number})
+    letter = replace(LETTER, headers={ATTEMPTS: number, REJECTION_TIMESTAMP: number})
 
     row = row_of(Seen(message=letter))
 

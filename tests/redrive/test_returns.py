@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-import attrs
+from msgspec.structs import replace
 
 from pump.message import Message
 from pump.outcome import ACK, Settlement
@@ -82,7 +82,7 @@ async def test_when_a_message_that_came_back_is_redriven_then_it_is_not_taken_fo
 def test_when_the_broker_has_an_id_of_its_own_then_it_tells_two_redrives_apart() -> None:
     """R78: and one dead letter has one de-duplication id, however often it is delivered."""
     one, again, two = (
-        attrs.evolve(a_delivery(ORDERS[0]), broker_id=broker_id) for broker_id in ("a", "a", "b")
+        replace(a_delivery(ORDERS[0]), broker_id=broker_id) for broker_id in ("a", "a", "b")
     )
 
     assert redriven(one, TARGET).deduplication_id == redriven(again, TARGET).deduplication_id

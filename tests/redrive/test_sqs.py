@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 from gateways.sqs import SqsGateway, TransportKind
 from pump.clock import SYSTEM_CLOCK
@@ -78,7 +78,7 @@ async def test_when_standard_queues_are_redriven_then_the_selected_are_moved_who
 
     assert (counts.sent, counts.removed, counts.held, it.left) == (25, 25, 15, 0)
     moved = {each.id: each for each in await taken(sqs, "target", 25)}
-    assert [attrs.evolve(moved[each.id], deduplication_id=None) for each in letters[:25]] == (
+    assert [replace(moved[each.id], deduplication_id=None) for each in letters[:25]] == (
         letters[:25]
     )
     assert ids(await taken(sqs, "dead", 15)) == [f"m-{n}" for n in range(25, 40)]

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import attrs
+from msgspec.structs import replace
 
 from pump import App, Backoff, Command, RejectMessage, Subscription, headers, hybrid
 from pump.clock import SYSTEM_CLOCK
@@ -118,7 +119,7 @@ class Shop:
         """Put a message into the queue as it is, or changed by somebody."""
         producer = self.gateway.producer(self.queue)
         try:
-            await producer.send([attrs.evolve(message, **changes)])
+            await producer.send([replace(message, **changes)])
         finally:
             await producer.aclose()
 
@@ -129,4 +130,4 @@ class Shop:
 def without_rejection(message: Message) -> Message:
     """A dead letter as a redrive by hand sends it back: the metadata of its rejection stays."""
     assert headers.REJECTION_REASON in message.headers
-    return attrs.evolve(message, deduplication_id=None)
+    return replace(message, deduplication_id=None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-import attrs
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from pump import headers
@@ -325,4 +325,4 @@ def _kept(key: Key) -> KeyRing:
 
 
 def _as_new(message: Message) -> Message:
-    return attrs.evolve(message, deduplication_id=None)
+    return replace(message, deduplication_id=None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 from pump import App, Subscription
 from pump.crypto import Encryption, Key, KeyRing, MemoryNonces, NonceReused, NonceTracking
@@ -32,7 +32,7 @@ async def test_when_a_sessions_message_was_acked_then_a_copy_of_it_is_refused() 
         [first] = await session.receive()
         assert await consumer.read(first) == {}
         await session.ack(first)
-        copy = attrs.evolve(first, receipt="another", broker_id="another")
+        copy = replace(first, receipt="another", broker_id="another")
         with pytest.raises(NonceReused):
             await consumer.read(copy)
 
@@ -41,6 +41,6 @@ async def test_when_a_sessions_message_was_acked_then_a_copy_of_it_is_refused() 
         assert await consumer.read(second) == {}
         await session.reject(second)
         await clock.settle()
-        redriven = attrs.evolve(second, receipt="another", broker_id="another")
+        redriven = replace(second, receipt="another", broker_id="another")
         assert await consumer.read(redriven) == {}
         await session.aclose()

@@ -6,7 +6,7 @@ again, with the same de-duplication id, for a queue that knows what that is.
 
 from __future__ import annotations
 
-import attrs
+from msgspec.structs import replace
 
 from pump.message import Message
 from pump.observability import vocabulary
@@ -74,4 +74,4 @@ def dead_copy(
 ) -> Message:
     """What goes to the dead-letter queue: the same for everyone who sends it."""
     copy = dead_letter(message, queue=queue, attempt=attempt, wall_s=wall_s)
-    return attrs.evolve(copy, deduplication_id=f"{queue}/{place}")
+    return replace(copy, deduplication_id=f"{queue}/{place}")

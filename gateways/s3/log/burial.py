@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 
-import attrs
+from msgspec.structs import replace
 
 from pump.errors import GatewayError, PumpError, StorageFailed
 from pump.observability import vocabulary
@@ -98,7 +98,7 @@ class Undertaker:
         if settings.dead_letter_queue is None:
             raise GatewayError(f"queue {settings.name!r} has no dead-letter queue")
         copy = dead_letter(
-            attrs.evolve(message, deduplication_id=f"{kept.segment}/{kept.place}"),
+            replace(message, deduplication_id=f"{kept.segment}/{kept.place}"),
             queue=settings.name,
             attempt=attempt,
             wall_s=self._around.clock.time_s(),

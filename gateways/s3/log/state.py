@@ -60,8 +60,7 @@ MAX_WRITERS = 256
 """Of so many writers, the last ones, it is known what was their last commit."""
 
 
-@attrs.frozen(kw_only=True)
-class Stub(Message):
+class Stub(Message, frozen=True, kw_only=True, gc=False):
     """A message of which only its group counts here; the rest waits in a segment."""
 
     segment: str

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-import attrs
+from msgspec.structs import replace
 from opentelemetry import propagate
 from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import TextMapPropagator
@@ -51,7 +51,7 @@ class Propagation:
         """The message with this context in its headers."""
         headers = dict(message.headers)
         self._propagator.inject(headers, context)
-        return attrs.evolve(message, headers=headers)
+        return replace(message, headers=headers)
 
 
 def creator_in(context: Context) -> SpanContext | None:

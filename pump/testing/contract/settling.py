@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import attrs
+from msgspec.structs import replace
 
 from ...errors import InvalidReceipt
 from ...message import Delivery
@@ -75,7 +75,7 @@ class SettlingContract(ContractTests):
         queue = await rig.open_queue()
         await queue.send(a_message())
         [received] = await queue.receive()
-        forged = attrs.evolve(received, receipt="no-such-receipt")
+        forged = replace(received, receipt="no-such-receipt")
 
         [refusal] = await queue.settle(ack(forged))
 

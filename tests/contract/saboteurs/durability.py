@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-import attrs
+from msgspec.structs import replace
 
 from pump.outcome import Ack, Action
 from pump.subscription import QueueSpec
@@ -110,4 +110,4 @@ class LosesHeaders(Saboteur):
     def restart(self) -> None:
         for queue in self.stock.values():
             for entry in queue.entries:
-                entry.message = attrs.evolve(entry.message, headers={})
+                entry.message = replace(entry.message, headers={})

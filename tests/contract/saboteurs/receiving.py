@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-import attrs
+from msgspec.structs import replace
 
 from pump.clock import breathe
 from pump.message import Delivery
@@ -20,19 +20,19 @@ from .base import Saboteur
 class SaysLeasesEndNow(Saboteur):
     def lease(self, queue: Queue, entry: Entry, lease_s: float) -> Delivery:
         delivery = super().lease(queue, entry, lease_s)
-        return attrs.evolve(delivery, lease_expires_at_s=self.clock.now_s())
+        return replace(delivery, lease_expires_at_s=self.clock.now_s())
 
 
 class NamesEachDeliveryAnew(Saboteur):
     def lease(self, queue: Queue, entry: Entry, lease_s: float) -> Delivery:
         delivery = super().lease(queue, entry, lease_s)
-        return attrs.evolve(delivery, broker_id=delivery.receipt)
+        return replace(delivery, broker_id=delivery.receipt)
 
 
 class NamesCopiesAlike(Saboteur):
     def lease(self, queue: Queue, entry: Entry, lease_s: float) -> Delivery:
         delivery = super().lease(queue, entry, lease_s)
-        return attrs.evolve(delivery, broker_id=delivery.message.id)
+        return replace(delivery, broker_id=delivery.message.id)
 
 
 class RaisesOnAnEmptyReceive(Saboteur):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+from msgspec.structs import replace
 
 from pump.ids import new_id
 from pump.message import Message
@@ -57,7 +58,7 @@ class RedrivesWhatWasAcked(Saboteur):
 
 class GivesDeadLettersANewId(Saboteur):
     def bury(self, queue: Queue, entry: Entry) -> None:
-        entry.message = attrs.evolve(entry.message, id=new_id())
+        entry.message = replace(entry.message, id=new_id())
         super().bury(queue, entry)
 
 

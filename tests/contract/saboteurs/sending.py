@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
+from msgspec.structs import replace
 
 from pump.message import Message
 from pump.subscription import QueueSpec
@@ -23,29 +23,29 @@ class GivesOneIdToAll(Saboteur):
 class DropsBytesThatAreNotText(Saboteur):
     def add(self, queue: Queue, message: Message, delay_s: float) -> None:
         text = message.body.decode(errors="ignore")
-        super().add(queue, attrs.evolve(message, body=text.encode()), delay_s)
+        super().add(queue, replace(message, body=text.encode()), delay_s)
 
 
 class RefusesEmptyBodies(Saboteur):
     def add(self, queue: Queue, message: Message, delay_s: float) -> None:
-        super().add(queue, attrs.evolve(message, body=message.body or b" "), delay_s)
+        super().add(queue, replace(message, body=message.body or b" "), delay_s)
 
 
 class KeepsAsciiHeadersOnly(Saboteur):
     def add(self, queue: Queue, message: Message, delay_s: float) -> None:
         headers = {name: text for name, text in message.headers.items() if text.isascii()}
-        super().add(queue, attrs.evolve(message, headers=headers), delay_s)
+        super().add(queue, replace(message, headers=headers), delay_s)
 
 
 class KeepsTenHeaders(Saboteur):
     def add(self, queue: Queue, message: Message, delay_s: float) -> None:
         headers = dict(list(message.headers.items())[:10])
-        super().add(queue, attrs.evolve(message, headers=headers), delay_s)
+        super().add(queue, replace(message, headers=headers), delay_s)
 
 
 class DropsReplyTo(Saboteur):
     def add(self, queue: Queue, message: Message, delay_s: float) -> None:
-        super().add(queue, attrs.evolve(message, reply_to=None), delay_s)
+        super().add(queue, replace(message, reply_to=None), delay_s)
 
 
 class MakesTheQueueItSendsTo(Saboteur):
@@ -132,7 +132,7 @@ class DeduplicatesBetweenSendsOnly(Saboteur):
         async def send(self, messages: Sequence[Message], *, delay_s: float = 0.0) -> Sequence[str]:
             first, *rest = messages
             await super().send([first], delay_s=delay_s)
-            plain = [attrs.evolve(message, deduplication_id=None) for message in rest]
+            plain = [replace(message, deduplication_id=None) for message in rest]
             await super().send(plain, delay_s=delay_s)
             return [message.id for message in messages]
 

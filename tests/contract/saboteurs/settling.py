@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import attrs
+from msgspec.structs import replace
 
 from pump.capabilities import Capabilities
 from pump.clock import Clock, breathe
@@ -69,7 +70,7 @@ class SettlesTwiceAtOnce(Saboteur):
 class RefusesWithoutAReason(Saboteur):
     class Consumer(NaiveConsumer):
         def refuse(self, delivery: Delivery) -> Refusal:
-            return super().refuse(attrs.evolve(delivery, receipt="?"))
+            return super().refuse(replace(delivery, receipt="?"))
 
 
 class AcceptsReceiptsOfOtherQueues(Saboteur):
@@ -138,13 +139,13 @@ class CountsAttemptsPerConsumer(Saboteur):
             received = await super().receive(max_count=max_count, wait_s=wait_s)
             for each in received:
                 counts[each.message.id] = counts.get(each.message.id, 0) + 1
-            return [attrs.evolve(each, attempt=counts[each.message.id]) for each in received]
+            return [replace(each, attempt=counts[each.message.id]) for each in received]
 
 
 class RewritesWhatIsGivenBack(Saboteur):
     def give_back(self, queue: Queue, entry: Entry, delay_s: float) -> None:
         headers = {**entry.message.headers, "retried": "yes"}
-        entry.message = attrs.evolve(entry.message, headers=headers)
+        entry.message = replace(entry.message, headers=headers)
         super().give_back(queue, entry, delay_s)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import attrs
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from gateways._aws.errors import ObjectNotFound
 from gateways._aws.settings import AwsSettings, Credentials, TransportKind
@@ -216,7 +216,7 @@ async def test_when_a_rejected_message_is_copied_then_the_copy_outlives_the_orig
     whole = await those.redeem(stored)
 
     # when its copy is sent to the dead-letter queue, and then the original is acked
-    copy = attrs.evolve(whole, headers={**whole.headers, "rejectionReason": "delivery error"})
+    copy = replace(whole, headers={**whole.headers, "rejectionReason": "delivery error"})
     routed = await those.store(copy, "orders-dlq")
     both = len(bucket.objects)
     await those.discard(stored)

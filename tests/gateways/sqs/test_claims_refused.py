@@ -4,8 +4,8 @@ import json
 import pickle
 from typing import Any
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 from gateways._aws.errors import ObjectNotFound
 from gateways.sqs.claims import BodyMismatch
@@ -103,7 +103,7 @@ async def test_when_the_claim_is_unreadable_then_the_message_stays_as_it_is(head
 async def test_when_a_message_has_a_body_then_no_claim_replaces_it() -> None:
     bucket = Bucket()
     stored = await claims(bucket).store(large(), "orders")
-    message = attrs.evolve(stored, body=b"{}")
+    message = replace(stored, body=b"{}")
 
     assert not claims(bucket).is_claim(message)
     assert await claims(bucket).redeem(message) is message

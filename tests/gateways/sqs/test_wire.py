@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 from hypothesis import example, given, strategies as st
+from msgspec.structs import replace
 
 from gateways.sqs.wire import attempt_of, decode, encode, entry_request
 from pump.headers import REJECTION_NAMES
@@ -263,7 +264,7 @@ def test_when_anything_arrives_then_it_is_a_message_that_can_be_sent_on(
     """Law 4: undecodable messages are routed, never dropped; decoding never raises."""
     message = decode(raw, unwrap_sns=unwrap_sns)
 
-    routed = attrs.evolve(message, headers={**message.headers, "rejectionReason": "unacceptable"})
+    routed = replace(message, headers={**message.headers, "rejectionReason": "unacceptable"})
     assert decode(carry(routed, is_fifo=False)) == routed
     assert attempt_of(raw) >= 1
 

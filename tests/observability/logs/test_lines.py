@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from pump import DeferMessage, InvalidMessage, Message
@@ -166,7 +166,7 @@ def _all_kinds() -> Sequence[Ending]:
         ended(attempt=3),
         ended(a_message(id="ü–\x1b[2J", type='a"b', created_at_s=clock.time_s() - 0.1234567)),
         ended(a_message(id="m", correlation_id="c", headers={"traceparent": TRACE_PARENT})),
-        attrs.evolve(ended(), trace=("f" * 32, "e" * 16)),
+        replace(ended(), trace=("f" * 32, "e" * 16)),
     ]
 
 
@@ -292,8 +292,8 @@ def test_when_it_was_handled_in_a_span_then_that_is_the_span_of_its_line(set_up:
     message = a_message(headers={"traceparent": TRACE_PARENT})
 
     write(
-        attrs.evolve(ended(message), trace=(TRACE_ID, "e" * 16)),
-        attrs.evolve(ended(message, outcome=DEAD), trace=(TRACE_ID, "e" * 16)),
+        replace(ended(message), trace=(TRACE_ID, "e" * 16)),
+        replace(ended(message, outcome=DEAD), trace=(TRACE_ID, "e" * 16)),
     )
 
     assert [line["span_id"] for line in written.lines] == ["e" * 16] * 2
