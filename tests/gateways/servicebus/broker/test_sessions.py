@@ -234,3 +234,68 @@ async def test_when_the_service_is_too_busy_to_renew_a_session_then_it_is_not_lo
 
     assert peer.counts()["renew-session-lock"] == 5
     assert not await session.settle([ack(held)])
+
+
+async def test_when_a_message_comes_while_its_session_asks_something_else_then_it_is_kept(
+    open_gateway: OpenGateway, own_servicebus: Any, name: str
+) -> None:
+    """Handed back, it would come after those that the service has sent behind it."""
+    peer = own_servicebus()
+    gateway = await open_gateway(peer)
+    subscription = with_sessions(name)
+    await make(gateway, subscription)
+    await gateway.producer(name).send([a_message("A", group="a")])
+    session = await accept(gateway, subscription, "a")
+    [first] = await session.receive(max_count=5, wait_s=2)
+    await gateway.producer(name).send([a_message("B", group="a")])
+
+    # The message is on its way before the answer is.
+    await session.renew()
+
+    assert peer.counts().get("disposition", 0) == 0
+    [second] = await session.receive(max_count=5, wait_s=2)
+    assert (second.message.body, second.attempt) == (b"B", 1)
+    assert not await session.settle([ack(first), ack(second)])
+
+
+async def test_when_messages_come_while_others_are_settled_then_the_order_of_a_session_stays(
+    gateway: ServiceBusGateway, name: str
+) -> None:
+    subscription = with_sessions(name)
+    await make(gateway, subscription)
+    producer = gateway.producer(name)
+    bodies = [f"{number}".encode() for number in range(100)]
+
+    async def send_all() -> None:
+        for body in bodies:
+            await producer.send([a_message(body, group="a")])
+
+    session = await accept(gateway, subscription, "a")
+    sending = asyncio.create_task(send_all())
+    seen: list[bytes] = []
+    while len(seen) < len(bodies):
+        for delivery in await session.receive(max_count=50, wait_s=10):
+            seen.append(delivery.message.body)
+            assert not await session.settle([ack(delivery)])
+
+    await sending
+    assert seen == bodies
+
+
+async def test_when_a_message_was_kept_and_its_session_is_closed_then_it_comes_again(
+    gateway: ServiceBusGateway, name: str
+) -> None:
+    """Uncounted: nobody has seen it."""
+    subscription = with_sessions(name)
+    await make(gateway, subscription)
+    await gateway.producer(name).send([a_message("A", group="a")])
+    session = await accept(gateway, subscription, "a")
+    [first] = await session.receive(max_count=5, wait_s=2)
+    await gateway.producer(name).send([a_message("B", group="a")])
+    await session.settle([ack(first)])
+
+    await session.aclose()
+
+    session = await accept(gateway, subscription, "a")
+    [second] = await session.receive(max_count=5, wait_s=2)
+    assert (second.message.body, second.attempt) == (b"B", 1)
