@@ -15,7 +15,7 @@ their own here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -142,6 +142,7 @@ class ServiceBusSession:
         self._require()
         refusals: list[Refusal] = []
         told: dict[Verdict, list[Delivery]] = {}
+        rest_s = 0.0
         # Taken out meanwhile: nobody else may settle it, or hand it back.
         taken: dict[Delivery, Arrival] = {}
         for each in settlements:
@@ -151,10 +152,12 @@ class ServiceBusSession:
                 refusals.append(Refusal(delivery, error))
                 continue
             taken[delivery] = arrival
-            told.setdefault(self._verdict(each), []).append(delivery)
-        performing = self._connections.chores.start(
-            self._perform(told, taken, _rest_s(settlements, taken)), "settle"
-        )
+            verdict = self._verdict(each)
+            told.setdefault(verdict, []).append(delivery)
+            # What is dead-lettered instead frees its successors.
+            if verdict == ABANDONED and isinstance(each.action, Defer):
+                rest_s = max(rest_s, each.action.delay_s)
+        performing = self._connections.chores.start(self._perform(told, taken, rest_s), "settle")
         self._performing.add(performing)
         performing.add_done_callback(self._performing.discard)
         refusals += await asyncio.shield(performing)
@@ -376,14 +379,3 @@ class ServiceBusSession:
 
     def _where(self, operation: str) -> Where:
         return Where(self._connections.address, operation, self._place.queue, self.id)
-
-
-def _rest_s(settlements: Sequence[Settlement], taken: Container[Delivery]) -> float:
-    return max(
-        (
-            each.action.delay_s
-            for each in settlements
-            if isinstance(each.action, Defer) and each.delivery in taken
-        ),
-        default=0.0,
-    )

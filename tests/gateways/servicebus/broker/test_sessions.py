@@ -299,3 +299,22 @@ async def test_when_a_message_was_kept_and_its_session_is_closed_then_it_comes_a
     session = await accept(gateway, subscription, "a")
     [second] = await session.receive(max_count=5, wait_s=2)
     assert (second.message.body, second.attempt) == (b"B", 1)
+
+
+async def test_when_a_deferral_is_a_heads_last_then_its_successors_do_not_wait_for_its_delay(
+    gateway: ServiceBusGateway, name: str
+) -> None:
+    """It is in the dead-letter queue."""
+    subscription = with_sessions(name, dead_letter_queue=f"{name}-dead", max_receive_count=2)
+    await make(gateway, subscription)
+    await gateway.producer(name).send([a_message("A", group="a"), a_message("B", group="a")])
+    session = await accept(gateway, subscription, "a")
+    [first] = await session.receive(max_count=1, wait_s=2)
+    assert not await session.settle([defer(first)])
+    [head] = await session.receive(max_count=1, wait_s=2)
+    [successor] = await session.receive(max_count=1, wait_s=2)
+
+    assert not await session.settle([defer(head, seconds=60), abandon(successor)])
+
+    [following] = await session.receive(max_count=1, wait_s=5)
+    assert (head.attempt, following.message.body) == (2, b"B")
