@@ -108,6 +108,11 @@ class ServiceBusSession:
         """When it may go on, on the gateway's clock."""
         return self._rests_until_s
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its lock is lost, or its lease has ended."""
+        return self._is_lost or self._hold.is_over(self._clock.now_s())
+
     async def start(self) -> None:
         """Read what is noted about it, and watch its end."""
         from . import sdk
@@ -369,11 +374,8 @@ class ServiceBusSession:
         assert isinstance(error, GatewayError)
         return error
 
-    def _is_over(self) -> bool:
-        return self._is_lost or self._hold.is_over(self._clock.now_s())
-
     def _require(self) -> None:
-        if self._is_over():
+        if self.is_over:
             self._is_lost = True
             raise SessionLockLost(self._place.queue, self.id)
 

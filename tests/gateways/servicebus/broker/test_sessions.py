@@ -10,7 +10,7 @@ import pytest
 
 from gateways.servicebus import ServiceBusGateway, sdk
 from gateways.servicebus.session import ServiceBusSession
-from pump.clock import breathe
+from pump.clock import SYSTEM_CLOCK, breathe
 from pump.errors import InvalidReceipt, QueueMismatch, SessionLockLost, UnsupportedOperation
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 from pump.testing.builders import a_message, a_subscription, abandon, ack, defer
@@ -318,3 +318,26 @@ async def test_when_a_deferral_is_a_heads_last_then_its_successors_do_not_wait_f
 
     [following] = await session.receive(max_count=1, wait_s=5)
     assert (head.attempt, following.message.body) == (2, b"B")
+
+
+@pytest.mark.parametrize("lease_s", [4, 10], ids=["a shorter lease", "a longer lease"])
+async def test_when_a_session_has_rested_while_somebody_waited_then_it_is_given_with_a_lease(
+    gateway: ServiceBusGateway, name: str, lease_s: int
+) -> None:
+    """Whether or not the rest outlasts the lease with which it was held meanwhile."""
+    subscription = with_sessions(name, lease=timedelta(seconds=lease_s))
+    await make(gateway, subscription)
+    await gateway.producer(name).send([a_message("A", group="a")])
+    session = await accept(gateway, subscription, "a")
+    [held] = await session.receive(max_count=1, wait_s=2)
+    assert not await session.settle([defer(held, seconds=6)])
+    await session.aclose()
+
+    port = await gateway.accept_session(subscription, None, wait_s=15)
+
+    assert port is not None
+    assert port.lock_expires_at_s is not None
+    assert port.lock_expires_at_s - SYSTEM_CLOCK.now_s() > 0.5 * lease_s
+    [again] = await port.receive(max_count=1, wait_s=2)
+    assert (again.message.body, again.attempt) == (b"A", 2)
+    assert not await port.settle([ack(again)])
