@@ -125,7 +125,13 @@ class ServiceBusSession:
         self._watch()
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
-        """What was delivered too often is moved away on the way, and not returned."""
+        """What was delivered too often is moved away on the way, and not returned. Where
+        deliveries are limited, one at a time.
+        """
+        if self._place.terms.max_receive_count is not None:
+            # The service counts what is handed back: with a head that is deferred to its end,
+            # successors would be dead-lettered that nobody has tried.
+            max_count = 1
         ends_at_s = self._clock.now_s() + wait_s
         look_s, has_looked = self._connections.settings.look_s, False
         while True:

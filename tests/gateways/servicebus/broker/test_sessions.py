@@ -341,3 +341,23 @@ async def test_when_a_session_has_rested_while_somebody_waited_then_it_is_given_
     [again] = await port.receive(max_count=1, wait_s=2)
     assert (again.message.body, again.attempt) == (b"A", 2)
     assert not await port.settle([ack(again)])
+
+
+async def test_when_a_head_is_deferred_to_its_end_then_its_successors_are_not_dead_lettered_too(
+    gateway: ServiceBusGateway, name: str
+) -> None:
+    """Although the service counts what is handed back with it."""
+    subscription = with_sessions(name, dead_letter_queue=f"{name}-dead", max_receive_count=2)
+    await make(gateway, subscription)
+    await gateway.producer(name).send([a_message(body, group="a") for body in "ABC"])
+    session = await accept(gateway, subscription, "a")
+
+    for _ in range(2):
+        head, *successors = await session.receive(max_count=10, wait_s=2)
+        assert head.message.body == b"A"
+        assert not await session.settle([defer(head), *map(abandon, successors)])
+
+    for body in (b"B", b"C"):
+        [following] = await session.receive(max_count=10, wait_s=5)
+        assert (following.message.body, following.attempt) == (body, 1)
+        assert not await session.settle([ack(following)])
