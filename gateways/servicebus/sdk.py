@@ -322,7 +322,7 @@ def _keeping(receiver: Receiver) -> Receiver:
     def create_handler(auth: Any) -> None:
         create(auth)
         # Without the SDK's own, the client's is left, which has a buffer.
-        del unpromised._handler._message_received_async
+        vars(unpromised._handler).pop("_message_received_async", None)
 
     unpromised._create_handler = create_handler
     return receiver
