@@ -125,10 +125,19 @@ class Tap:
                     raise ConnectionFailed(self._where.address, "the gateway is closed")
         except PumpError as error:
             await self._hand_back()
-            # Nothing is awaited from here on: who comes now finds that nobody pulls, and begins.
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                waiter.answer.set_exception(error)
+            self._tell(error)
+        except BaseException as error:
+            # Nobody waits for this task: who waits for its messages would do so for ever.
+            self._tell(ConnectionFailed(self._where.address, repr(error)))
+            raise
+
+    def _tell(self, error: PumpError) -> None:
+        """Who waits that it has failed. The last thing before the task ends, without an await in
+        between: who comes later finds that nobody pulls, and begins.
+        """
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.answer.set_exception(error)
 
     async def _is_woken(self) -> bool:
         """Whether somebody comes before the credit is taken back."""
