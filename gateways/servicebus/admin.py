@@ -13,6 +13,7 @@ from pump.backoff import RECONNECT
 from pump.errors import (
     ConnectionFailed,
     GatewayError,
+    LeaseLost,
     QueueMismatch,
     Throttled,
     UnsupportedOperation,
@@ -124,18 +125,29 @@ class ServiceBusAdmin:
         return count + await self._drop_held_of(queue)
 
     async def _cancel_scheduled(self, queue: str) -> int:
-        from . import sdk
-
-        where = Where(self._connections.address, "purging", queue)
         count, first = 0, 1
         while looked := await self._look(queue, RECEIVE_BATCH, first):
             numbers = [arrival.sequence for arrival, is_scheduled in looked if is_scheduled]
             if numbers:
-                sender = self._connections.sender(queue)
-                await sender.call(where, lambda each, n=numbers: sdk.cancel(each, n))  # type: ignore[misc]
-            count += len(numbers)
+                count += await self._cancel(queue, numbers)
             first = looked[-1][0].sequence + 1
         return count
+
+    async def _cancel(self, queue: str, numbers: Sequence[int]) -> int:
+        """How many are cancelled. What has become due since it was seen is received as the rest
+        is, and keeps none of the others from being cancelled.
+        """
+        from . import sdk
+
+        where = Where(self._connections.address, "purging", queue)
+        sender = self._connections.sender(queue)
+        try:
+            await sender.call(where, lambda each: sdk.cancel(each, numbers))
+        except LeaseLost:
+            if len(numbers) == 1:
+                return 0
+            return sum([await self._cancel(queue, [number]) for number in numbers])
+        return len(numbers)
 
     async def _look(self, queue: str, count: int, first: int) -> Any:
         from . import sdk

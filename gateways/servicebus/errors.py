@@ -68,7 +68,8 @@ def fault_of(error: BaseException, where: Where) -> PumpError:
         return error
     kinds = {each.__name__ for each in type(error).__mro__}
     causes = list(_causes(error))
-    detail = _words(causes)
+    said = _words(causes)
+    detail = _short(said)
     for kind, fault in _by_kind(where, detail).items():
         if kind in kinds:
             return fault
@@ -77,13 +78,15 @@ def fault_of(error: BaseException, where: Where) -> PumpError:
         "TokenAuthFailure",
         "ServiceBusAuthorizationError",
     }:
-        return _authentication(detail, where)
+        return _authentication(said, where)
     status = getattr(error, "status_code", None)
     if status is None and "ClientAuthenticationError" in kinds:  # nobody could be asked
         return CredentialsExpired(where.address, detail)
     if "HttpResponseError" in kinds:
         return _http(status, detail, where)
-    return _by_words(detail, where)
+    if any(_is_login(cause) for cause in causes):
+        return CredentialsExpired(where.address, detail)
+    return _by_words(said, where)
 
 
 def _by_kind(where: Where, detail: str) -> dict[str, PumpError]:
@@ -102,13 +105,13 @@ def _by_kind(where: Where, detail: str) -> dict[str, PumpError]:
     }
 
 
-def _authentication(detail: str, where: Where) -> PumpError:
+def _authentication(said: str, where: Where) -> PumpError:
     """The service looks for the entity while it looks at the token, and answers for both."""
-    words = detail.lower()
+    words = said.lower()
     if "status code: 404" in words or "could not be found" in words:
         return QueueNotFound(where.queue)
     if "expiredtoken" in words or "token is expired" in words:
-        return CredentialsExpired(where.address, detail)
+        return CredentialsExpired(where.address, _short(said))
     return AccessDenied(where.target, where.operation)
 
 
@@ -127,8 +130,9 @@ def _http(status: int | None, detail: str, where: Where) -> PumpError:
     return RequestRefused(where.target, where.operation, detail)
 
 
-def _by_words(detail: str, where: Where) -> PumpError:
-    words = detail.lower()
+def _by_words(said: str, where: Where) -> PumpError:
+    """By all of its words: the condition stands behind a description of any length."""
+    words, detail = said.lower(), _short(said)
     if "amqp:not-found" in words:
         return QueueNotFound(where.queue)
     if "com.microsoft:timeout" in words and where.operation == "accepting":
@@ -148,8 +152,16 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
+def _is_login(error: BaseException) -> bool:
+    """Whether azure-identity had nobody to log in as; inside of a link, only a cause says so."""
+    return any(each.__name__ == "ClientAuthenticationError" for each in type(error).__mro__)
+
+
 def _words(causes: list[BaseException]) -> str:
-    """Its words, on one line, shortened. The SDK's own hold no key."""
+    """Its words, on one line. The SDK's own hold no key."""
     said = dict.fromkeys(" ".join(str(each).split()) or type(each).__name__ for each in causes)
-    line = "; ".join(said)
+    return "; ".join(said)
+
+
+def _short(line: str) -> str:
     return line if len(line) <= MAX_DETAIL else f"{line[: MAX_DETAIL - 1]}…"

@@ -102,6 +102,11 @@ class Handle(Generic[S]):
             self._chores.start(self._patiently(where, work, more_s), where.operation)
         )
 
+    async def replace(self) -> None:
+        """After the call under way, let go of the object: the next call makes another."""
+        async with self._turn:
+            self._throw_away()
+
     async def aclose(self) -> None:
         """Wait for the call under way, and close."""
         self._is_closed = True

@@ -1,9 +1,9 @@
 """The SDK's edge: the only module that loads azure-servicebus; loaded when a gateway is opened.
 
-Most of what is used here the SDK promises. Three things it does not: many locks are settled, and
-renewed, by one request; a link is drained without closing it; and links open without pauses and
-have no keep-alive task, for which closing them would wait. `tests/gateways/servicebus/test_sdk.py`
-holds the SDK to them.
+Most of what is used here the SDK promises. Four things it does not: many locks are settled, and
+renewed, by one request; a link is drained without closing it; links open without pauses and have no
+keep-alive task, for which closing them would wait; and a session's link keeps what comes unasked.
+`tests/gateways/servicebus/test_sdk.py` holds the SDK to them.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def session_receiver_of(
     receiver = client.get_queue_receiver(
         queue, session_id=cast(str, wanted), max_wait_time=wait_s, socket_timeout=read_s
     )
-    return _sociable(_lean(receiver), read_s)
+    return _keeping(_sociable(_lean(receiver), read_s))
 
 
 async def open_link(receiver: Receiver) -> None:
@@ -309,6 +309,22 @@ def _sociable(receiver: Receiver, read_s: float) -> Receiver:
     """Waits less than the SDK would for company after its first message."""
     unpromised: Any = receiver
     unpromised._further_pull_receive_timeout = read_s / 2
+    return receiver
+
+
+def _keeping(receiver: Receiver) -> Receiver:
+    """Keeps what comes while something else is asked, for its next receive. The SDK would release
+    it, and what was sent behind it would overtake it.
+    """
+    unpromised: Any = receiver
+    create: Callable[[Any], None] = unpromised._create_handler
+
+    def create_handler(auth: Any) -> None:
+        create(auth)
+        # Without the SDK's own, the client's is left, which has a buffer.
+        vars(unpromised._handler).pop("_message_received_async", None)
+
+    unpromised._create_handler = create_handler
     return receiver
 
 

@@ -15,7 +15,7 @@ their own here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -108,6 +108,11 @@ class ServiceBusSession:
         """When it may go on, on the gateway's clock."""
         return self._rests_until_s
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its lock is lost, or its lease has ended."""
+        return self._is_lost or self._hold.is_over(self._clock.now_s())
+
     async def start(self) -> None:
         """Read what is noted about it, and watch its end."""
         from . import sdk
@@ -120,7 +125,13 @@ class ServiceBusSession:
         self._watch()
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
-        """What was delivered too often is moved away on the way, and not returned."""
+        """What was delivered too often is moved away on the way, and not returned. Where
+        deliveries are limited, one at a time.
+        """
+        if self._place.terms.max_receive_count is not None:
+            # The service counts what is handed back: with a head that is deferred to its end,
+            # successors would be dead-lettered that nobody has tried.
+            max_count = 1
         ends_at_s = self._clock.now_s() + wait_s
         look_s, has_looked = self._connections.settings.look_s, False
         while True:
@@ -142,6 +153,7 @@ class ServiceBusSession:
         self._require()
         refusals: list[Refusal] = []
         told: dict[Verdict, list[Delivery]] = {}
+        rest_s = 0.0
         # Taken out meanwhile: nobody else may settle it, or hand it back.
         taken: dict[Delivery, Arrival] = {}
         for each in settlements:
@@ -151,10 +163,12 @@ class ServiceBusSession:
                 refusals.append(Refusal(delivery, error))
                 continue
             taken[delivery] = arrival
-            told.setdefault(self._verdict(each), []).append(delivery)
-        performing = self._connections.chores.start(
-            self._perform(told, taken, _rest_s(settlements, taken)), "settle"
-        )
+            verdict = self._verdict(each)
+            told.setdefault(verdict, []).append(delivery)
+            # What is dead-lettered instead frees its successors.
+            if verdict == ABANDONED and isinstance(each.action, Defer):
+                rest_s = max(rest_s, each.action.delay_s)
+        performing = self._connections.chores.start(self._perform(told, taken, rest_s), "settle")
         self._performing.add(performing)
         performing.add_done_callback(self._performing.discard)
         refusals += await asyncio.shield(performing)
@@ -366,24 +380,10 @@ class ServiceBusSession:
         assert isinstance(error, GatewayError)
         return error
 
-    def _is_over(self) -> bool:
-        return self._is_lost or self._hold.is_over(self._clock.now_s())
-
     def _require(self) -> None:
-        if self._is_over():
+        if self.is_over:
             self._is_lost = True
             raise SessionLockLost(self._place.queue, self.id)
 
     def _where(self, operation: str) -> Where:
         return Where(self._connections.address, operation, self._place.queue, self.id)
-
-
-def _rest_s(settlements: Sequence[Settlement], taken: Container[Delivery]) -> float:
-    return max(
-        (
-            each.action.delay_s
-            for each in settlements
-            if isinstance(each.action, Defer) and each.delivery in taken
-        ),
-        default=0.0,
-    )

@@ -73,9 +73,13 @@ class Sessions:
         try:
             while True:
                 now_s = self._clock.now_s()
+                # A lease may end before a rest does: the service then offers the session again.
+                resting = [each for each in resting if not each.is_over]
                 if due := [each for each in resting if each.rests_until_s <= now_s]:
-                    resting.remove(due[0])
-                    return due[0]
+                    if await _is_renewed(due[0]):
+                        resting.remove(due[0])
+                        return due[0]
+                    continue
                 looks_at_s = min([ends_at_s, *(each.rests_until_s for each in resting)])
                 wait_s = min(max(looks_at_s - now_s, LEAST_WAIT_S), MOST_WAIT_S)
                 try:
@@ -152,6 +156,17 @@ class Sessions:
         now_s = self._clock.time_s()
         seen = await handle.call(where, lambda receiver: sdk.peek(receiver, 1, 1, now_s))
         return (decode(seen[0][0]).group if seen else None) or session_id
+
+
+async def _is_renewed(session: ServiceBusSession) -> bool:
+    """Whether it is given out with a whole lease, as one that was just accepted; False when its
+    lock is lost.
+    """
+    try:
+        await session.renew()
+    except SessionLockLost:
+        return False
+    return True
 
 
 def _only(receiver: Receiver, lost: GatewayError) -> Callable[[], Receiver]:

@@ -31,6 +31,9 @@ from .wire import Arrival
 LEAST_SLICE_S = 0.02
 LINGER_S = 0.3
 """How long credit outlives the last receive: another follows soon, as a rule."""
+SILENT_S = 60.0
+"""How long nothing may come before the link is made anew: one that has died without a word gives as
+little as an empty queue does."""
 
 
 @attrs.frozen
@@ -76,6 +79,7 @@ class Tap:
         self._pulling: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._is_closing = False
+        self._heard_at_s: float | None = None
 
     async def receive(self, count: int, ends_at_s: float) -> list[Pulled]:
         """What comes until then, after at least one look at the queue."""
@@ -121,10 +125,19 @@ class Tap:
                     raise ConnectionFailed(self._where.address, "the gateway is closed")
         except PumpError as error:
             await self._hand_back()
-            # Nothing is awaited from here on: who comes now finds that nobody pulls, and begins.
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                waiter.answer.set_exception(error)
+            self._tell(error)
+        except BaseException as error:
+            # Nobody waits for this task: who waits for its messages would do so for ever.
+            self._tell(ConnectionFailed(self._where.address, repr(error)))
+            raise
+
+    def _tell(self, error: PumpError) -> None:
+        """Who waits that it has failed. The last thing before the task ends, without an await in
+        between: who comes later finds that nobody pulls, and begins.
+        """
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.answer.set_exception(error)
 
     async def _is_woken(self) -> bool:
         """Whether somebody comes before the credit is taken back."""
@@ -150,11 +163,17 @@ class Tap:
             slice_s(self._look_s, waiter.ends_at_s - began_at_s, has_looked=waiter.has_looked)
             for waiter in looking
         )
-        arrivals = await self._connections.receiver(self._queue).call(
+        handle = self._connections.receiver(self._queue)
+        arrivals = await handle.call(
             self._where, lambda link: sdk.receive(link, wanted, wait_s, self._clock)
         )
         self._share([Pulled(each, began_at_s) for each in arrivals])
         now_s = self._clock.now_s()
+        if arrivals or self._heard_at_s is None:
+            self._heard_at_s = now_s
+        elif now_s - self._heard_at_s >= SILENT_S:
+            self._heard_at_s = now_s
+            await handle.replace()
         for waiter in looking:
             waiter.has_looked = waiter.has_looked or now_s - began_at_s >= self._look_s
             is_over = waiter.has_looked and waiter.ends_at_s <= now_s

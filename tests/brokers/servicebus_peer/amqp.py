@@ -12,7 +12,15 @@ from threading import Lock
 from typing import Any
 
 from .entities import Namespace, Queue, Stored, unix_time_s
-from .frames import SESSION_FILTER, delivery_tag, encoded, path_of, patience_s, session_filter
+from .frames import (
+    SESSION_FILTER,
+    at_length,
+    delivery_tag,
+    encoded,
+    path_of,
+    patience_s,
+    session_filter,
+)
 from .management import Management, Refused
 
 # Only in the environment that runs this; it has no types.
@@ -133,7 +141,8 @@ class AmqpSide:
         """A refusal is an attach without a terminus, and a detach one tick later."""
         link.source.type = link.target.type = proton.Terminus.UNSPECIFIED
         link.open()
-        self._later.append((link, proton.Condition(condition, description, {"peer": "refused"})))
+        said = proton.Condition(condition, at_length(description), {"peer": "refused"})
+        self._later.append((link, said))
 
     def _open_outlet(self, link: Any, queue: Queue) -> None:
         self.requests["attach"] += 1
@@ -279,7 +288,9 @@ class AmqpSide:
                 raise Refused("amqp:not-found", f"the messaging entity {address!r} is unknown", 404)
             self.management.enqueue(queue, octets)
         except Refused as error:
-            delivery.local.condition = proton.Condition(error.condition, str(error), {"peer": "no"})
+            delivery.local.condition = proton.Condition(
+                error.condition, at_length(str(error)), {"peer": "no"}
+            )
             delivery.update(proton.Delivery.REJECTED)
         else:
             delivery.update(proton.Delivery.ACCEPTED)
@@ -365,7 +376,7 @@ class AmqpSide:
             status = error.status
             properties = {"errorCondition": proton.symbol(error.condition)}
             reply.body = None
-            properties["statusDescription"] = str(error)
+            properties["statusDescription"] = at_length(str(error))
         reply.properties = {
             "statusCode": proton.int32(status),
             "statusDescription": "OK",

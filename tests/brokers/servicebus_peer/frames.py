@@ -13,6 +13,13 @@ proton: Any = import_module("proton")
 cproton: Any = import_module("cproton")
 
 SESSION_FILTER = "com.microsoft:session-filter"
+_BEHIND = (
+    "For more information on exception types and proper exception handling, please refer to "
+    "https://aka.ms/ServiceBusExceptions . TrackingId:18150524-0000-4d27-9a10-000000000000_B10, "
+    "SystemTracker:G18:278550257:receiver-link, Timestamp:2026-11-17T12:24:18 "
+    "TrackingId:f0ea5fd9868600000000000000000000_G18, SystemTracker:gateway7, "
+    "Timestamp:2026-11-17T12:24:18"
+)
 
 
 def encoded(stored: Stored) -> bytes:
@@ -41,6 +48,11 @@ def encoded(stored: Stored) -> bytes:
             "DeadLetterErrorDescription": detail,
         }
     return bytes(message.encode())
+
+
+def at_length(description: str) -> str:
+    """As Azure says it: the SDK puts the condition behind all of this."""
+    return f"{description}. {_BEHIND}"
 
 
 def delivery_tag(delivery: Any) -> bytes:

@@ -32,6 +32,18 @@ def caused(error: Exception, cause: str) -> Exception:
     return error
 
 
+def at_length(words: str) -> str:
+    """As Azure says it, before the SDK adds the condition."""
+    return f"{words}. For more information please refer to … TrackingId:… {'x' * 400}"
+
+
+def inside_a_link(cause: Exception) -> Exception:
+    """What the SDK makes of an error that it did not expect."""
+    error = sdk.ServiceBusError(f"Handler failed: {cause}.")
+    error.__context__ = cause
+    return error
+
+
 def same(one: PumpError, other: PumpError) -> bool:
     """Errors are compared by what they are and say."""
     return (type(one), str(one)) == (type(other), str(other))
@@ -80,6 +92,7 @@ def test_when_the_token_is_refused_because_there_is_no_queue_then_the_queue_is_n
         (sdk.ServiceBusAuthorizationError(), AccessDenied),
         (caused(sdk.ServiceBusAuthenticationError(), "ExpiredToken: …"), CredentialsExpired),
         (ClientAuthenticationError("no credential"), CredentialsExpired),
+        (inside_a_link(ClientAuthenticationError("no credential")), CredentialsExpired),
         (sdk.ServiceBusConnectionError(), ConnectionFailed),
         (sdk.ServiceBusQuotaExceededError(), Throttled),
         (sdk.OperationTimeoutError(), ConnectionFailed),
@@ -103,8 +116,24 @@ def test_when_an_error_leaves_the_sdk_then_it_says_what_to_do(
     assert len(str(fault)) < 600
 
 
-def test_when_no_session_is_free_then_that_is_no_failure_of_the_connection() -> None:
-    error = sdk.OperationTimeoutError(condition=b"com.microsoft:timeout")
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [(b"amqp:not-allowed", RequestRefused), (b"amqp:not-found", QueueNotFound)],
+)
+def test_when_the_service_says_much_then_the_condition_behind_it_counts(
+    condition: bytes, kind: type[PumpError]
+) -> None:
+    error = sdk.ServiceBusError(at_length("The SessionId was not set"), condition=condition)
+
+    fault = fault_of(error, WHERE)
+
+    assert type(fault) is kind
+    assert len(str(fault)) < 600
+
+
+@pytest.mark.parametrize("words", ["no", at_length("The operation did not complete")])
+def test_when_no_session_is_free_then_that_is_no_failure_of_the_connection(words: str) -> None:
+    error = sdk.OperationTimeoutError(message=words, condition=b"com.microsoft:timeout")
 
     fault = fault_of(error, Where("sb://shop", "accepting", "orders"))
 

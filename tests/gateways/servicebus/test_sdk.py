@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from azure.servicebus._pyamqp.aio._client_async import AMQPClientAsync
+from azure.servicebus._pyamqp.aio._client_async import AMQPClientAsync, ReceiveClientAsync
 from azure.servicebus._transport._pyamqp_transport import RECEIVE_LINK_DRAIN_TIMEOUT
 from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.aio._transport._pyamqp_transport_async import PyamqpTransportAsync
@@ -44,6 +44,13 @@ def test_when_links_are_made_lean_then_there_is_something_to_change() -> None:
     assert parameters(AMQPClientAsync.client_ready_async) == ["self"]
     assert "_keep_alive_interval" in inspect.getsource(AMQPClientAsync)
     assert "_further_pull_receive_timeout" in inspect.getsource(ServiceBusReceiver._receive)
+
+
+def test_when_a_session_keeps_what_comes_unasked_then_there_is_something_to_take_away() -> None:
+    replacing = PyamqpTransportAsync.set_handler_message_received_async
+
+    assert "_handler._message_received_async = " in inspect.getsource(replacing)
+    assert "_received_messages.put" in inspect.getsource(ReceiveClientAsync._message_received_async)
 
 
 async def test_when_the_sdk_is_asked_to_repeat_nothing_then_it_does_not() -> None:

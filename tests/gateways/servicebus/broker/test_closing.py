@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from pump.clock import breathe
+from pump.clock import SYSTEM_CLOCK, breathe
 from pump.errors import ConnectionFailed
 from pump.testing.builders import a_message, a_subscription, ack
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
@@ -53,6 +53,23 @@ async def test_when_a_gateway_is_closed_then_who_waits_is_told_so(
 
     with pytest.raises(ConnectionFailed, match="closed"):
         await asyncio.wait_for(waiting, 5)
+
+
+async def test_when_nobody_receives_any_more_then_another_process_has_what_comes(
+    open_gateway: OpenGateway, name: str
+) -> None:
+    """Credit that was left behind would have it locked where nobody looks."""
+    gateway, other = await open_gateway(), await open_gateway()
+    subscription = a_subscription(name, lease=timedelta(minutes=5))
+    await make(gateway, subscription)
+    await gateway.consumer(subscription).receive(max_count=10, wait_s=0.0)
+    while gateway._connections.chores._tasks:
+        await SYSTEM_CLOCK.sleep(0.05)
+
+    await other.producer(name).send([a_message()])
+
+    [received] = await other.consumer(subscription).receive(max_count=1, wait_s=5)
+    assert received.attempt == 1
 
 
 async def test_when_a_settlement_is_on_its_way_then_the_lease_can_be_extended(

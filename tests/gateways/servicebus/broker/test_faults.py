@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from gateways.servicebus import ServiceBusGateway
+from gateways.servicebus import ServiceBusGateway, sdk
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import (
     AccessDenied,
@@ -197,3 +198,26 @@ async def test_when_a_queue_is_not_to_be_sent_to_then_asking_for_a_producer_is_a
     """R76."""
     with pytest.raises(UnsupportedOperation):
         gateway.producer(f"{name}/$DeadLetterQueue")
+
+
+async def test_when_a_delay_ends_while_a_queue_is_purged_then_everything_is_gone_all_the_same(
+    gateway: ServiceBusGateway, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was seen waiting for its time cannot be cancelled any more."""
+    await make(gateway, a_subscription(name))
+    producer = gateway.producer(name)
+    await producer.send([a_message("A")], delay_s=1.0)
+    await producer.send([a_message("B")], delay_s=60.0)
+    peek = sdk.peek
+
+    async def peek_slowly(*question: Any) -> Any:
+        seen = await peek(*question)
+        await SYSTEM_CLOCK.sleep(1.5 if seen else 0.0)
+        return seen
+
+    monkeypatch.setattr(sdk, "peek", peek_slowly)
+
+    assert await gateway.admin().purge(name) == 2
+
+    stats = await gateway.admin().stats(name)
+    assert (stats.visible, stats.delayed) == (0, 0)

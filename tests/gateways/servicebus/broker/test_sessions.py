@@ -10,7 +10,7 @@ import pytest
 
 from gateways.servicebus import ServiceBusGateway, sdk
 from gateways.servicebus.session import ServiceBusSession
-from pump.clock import breathe
+from pump.clock import SYSTEM_CLOCK, breathe
 from pump.errors import InvalidReceipt, QueueMismatch, SessionLockLost, UnsupportedOperation
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 from pump.testing.builders import a_message, a_subscription, abandon, ack, defer
@@ -234,3 +234,130 @@ async def test_when_the_service_is_too_busy_to_renew_a_session_then_it_is_not_lo
 
     assert peer.counts()["renew-session-lock"] == 5
     assert not await session.settle([ack(held)])
+
+
+async def test_when_a_message_comes_while_its_session_asks_something_else_then_it_is_kept(
+    open_gateway: OpenGateway, own_servicebus: Any, name: str
+) -> None:
+    """Handed back, it would come after those that the service has sent behind it."""
+    peer = own_servicebus()
+    gateway = await open_gateway(peer)
+    subscription = with_sessions(name)
+    await make(gateway, subscription)
+    await gateway.producer(name).send([a_message("A", group="a")])
+    session = await accept(gateway, subscription, "a")
+    [first] = await session.receive(max_count=5, wait_s=2)
+    await gateway.producer(name).send([a_message("B", group="a")])
+
+    # The message is on its way before the answer is.
+    await session.renew()
+
+    assert peer.counts().get("disposition", 0) == 0
+    [second] = await session.receive(max_count=5, wait_s=2)
+    assert (second.message.body, second.attempt) == (b"B", 1)
+    assert not await session.settle([ack(first), ack(second)])
+
+
+async def test_when_messages_come_while_others_are_settled_then_the_order_of_a_session_stays(
+    gateway: ServiceBusGateway, name: str
+) -> None:
+    subscription = with_sessions(name)
+    await make(gateway, subscription)
+    producer = gateway.producer(name)
+    bodies = [f"{number}".encode() for number in range(100)]
+
+    async def send_all() -> None:
+        for body in bodies:
+            await producer.send([a_message(body, group="a")])
+
+    session = await accept(gateway, subscription, "a")
+    sending = asyncio.create_task(send_all())
+    seen: list[bytes] = []
+    while len(seen) < len(bodies):
+        for delivery in await session.receive(max_count=50, wait_s=10):
+            seen.append(delivery.message.body)
+            assert not await session.settle([ack(delivery)])
+
+    await sending
+    assert seen == bodies
+
+
+async def test_when_a_message_was_kept_and_its_session_is_closed_then_it_comes_again(
+    gateway: ServiceBusGateway, name: str
+) -> None:
+    """Uncounted: nobody has seen it."""
+    subscription = with_sessions(name)
+    await make(gateway, subscription)
+    await gateway.producer(name).send([a_message("A", group="a")])
+    session = await accept(gateway, subscription, "a")
+    [first] = await session.receive(max_count=5, wait_s=2)
+    await gateway.producer(name).send([a_message("B", group="a")])
+    await session.settle([ack(first)])
+
+    await session.aclose()
+
+    session = await accept(gateway, subscription, "a")
+    [second] = await session.receive(max_count=5, wait_s=2)
+    assert (second.message.body, second.attempt) == (b"B", 1)
+
+
+async def test_when_a_deferral_is_a_heads_last_then_its_successors_do_not_wait_for_its_delay(
+    gateway: ServiceBusGateway, name: str
+) -> None:
+    """It is in the dead-letter queue."""
+    subscription = with_sessions(name, dead_letter_queue=f"{name}-dead", max_receive_count=2)
+    await make(gateway, subscription)
+    await gateway.producer(name).send([a_message("A", group="a"), a_message("B", group="a")])
+    session = await accept(gateway, subscription, "a")
+    [first] = await session.receive(max_count=1, wait_s=2)
+    assert not await session.settle([defer(first)])
+    [head] = await session.receive(max_count=1, wait_s=2)
+    [successor] = await session.receive(max_count=1, wait_s=2)
+
+    assert not await session.settle([defer(head, seconds=60), abandon(successor)])
+
+    [following] = await session.receive(max_count=1, wait_s=5)
+    assert (head.attempt, following.message.body) == (2, b"B")
+
+
+@pytest.mark.parametrize("lease_s", [4, 10], ids=["a shorter lease", "a longer lease"])
+async def test_when_a_session_has_rested_while_somebody_waited_then_it_is_given_with_a_lease(
+    gateway: ServiceBusGateway, name: str, lease_s: int
+) -> None:
+    """Whether or not the rest outlasts the lease with which it was held meanwhile."""
+    subscription = with_sessions(name, lease=timedelta(seconds=lease_s))
+    await make(gateway, subscription)
+    await gateway.producer(name).send([a_message("A", group="a")])
+    session = await accept(gateway, subscription, "a")
+    [held] = await session.receive(max_count=1, wait_s=2)
+    assert not await session.settle([defer(held, seconds=6)])
+    await session.aclose()
+
+    port = await gateway.accept_session(subscription, None, wait_s=15)
+
+    assert port is not None
+    assert port.lock_expires_at_s is not None
+    assert port.lock_expires_at_s - SYSTEM_CLOCK.now_s() > 0.5 * lease_s
+    [again] = await port.receive(max_count=1, wait_s=2)
+    assert (again.message.body, again.attempt) == (b"A", 2)
+    assert not await port.settle([ack(again)])
+
+
+async def test_when_a_head_is_deferred_to_its_end_then_its_successors_are_not_dead_lettered_too(
+    gateway: ServiceBusGateway, name: str
+) -> None:
+    """Although the service counts what is handed back with it."""
+    subscription = with_sessions(name, dead_letter_queue=f"{name}-dead", max_receive_count=2)
+    await make(gateway, subscription)
+    await gateway.producer(name).send([a_message(body, group="a") for body in "ABC"])
+    session = await accept(gateway, subscription, "a")
+
+    for _ in range(2):
+        head, *successors = await session.receive(max_count=10, wait_s=2)
+        assert head.message.body == b"A"
+        assert not await session.settle([defer(head), *map(abandon, successors)])
+
+    for body in (b"B", b"C"):
+        [following] = await session.receive(max_count=10, wait_s=5)
+        assert (following.message.body, following.attempt) == (body, 1)
+        assert not await session.settle([ack(following)])

@@ -149,6 +149,31 @@ async def test_when_the_connection_is_cut_while_a_receive_waits_then_the_receive
             await asyncio.wait_for(waiting, 15)
 
 
+async def test_when_the_link_dies_without_a_word_then_a_receive_goes_on_by_another(
+    open_gateway: OpenGateway,
+    servicebus: ServiceBusPeer,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody hangs up: it only looks as if the queue were empty."""
+    monkeypatch.setattr("gateways.servicebus.tap.SILENT_S", 1.0)
+    sending = await open_gateway()
+    async with TcpProxy(servicebus.amqp_port) as proxy:
+        gateway = await open_gateway(port=proxy.port)
+        # The dead link may be given the message first, and keeps it for as long as a lock lasts.
+        subscription = a_subscription(name, lease=timedelta(seconds=5))
+        await make(gateway, subscription)
+        consumer = gateway.consumer(subscription)
+        await consumer.receive(max_count=1, wait_s=0.0)
+        waiting = asyncio.create_task(consumer.receive(max_count=1, wait_s=15))
+        await breathe()
+
+        proxy.freeze()
+        await sending.producer(name).send([a_message("A")])
+
+        assert [each.message.body for each in await waiting] == [b"A"]
+
+
 @pytest.mark.parametrize("delay_s", [0.0, 1.0], ids=["ack", "defer"])
 async def test_when_the_connection_is_cut_in_the_middle_of_a_settle_then_nothing_is_lost(
     open_gateway: OpenGateway, servicebus: ServiceBusPeer, name: str, delay_s: float

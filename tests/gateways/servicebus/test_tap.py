@@ -1,0 +1,42 @@
+"""The tap: nobody who waits at it is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateways.servicebus.handle import Chores
+from gateways.servicebus.tap import Tap
+from pump.clock import SYSTEM_CLOCK
+from pump.errors import ConnectionFailed
+
+
+def broken_tap() -> Tap:
+    """A tap whose pulling breaks in a way that nobody has thought of."""
+
+    def receiver(queue: str) -> Any:
+        raise RuntimeError("nobody has thought of this")
+
+    connections: Any = SimpleNamespace(
+        clock=SYSTEM_CLOCK,
+        settings=SimpleNamespace(look_s=0.1),
+        address="sb://shop",
+        chores=Chores(),
+        receiver=receiver,
+    )
+
+    async def discard(pulled: object) -> None:
+        """Nothing comes."""
+
+    return Tap(connections, "orders", discard)
+
+
+async def test_when_pulling_breaks_then_who_waits_is_told_and_who_comes_later_too() -> None:
+    tap = broken_tap()
+
+    for _ in range(2):
+        with pytest.raises(ConnectionFailed, match="nobody has thought of this"):
+            await asyncio.wait_for(tap.receive(1, SYSTEM_CLOCK.now_s() + 60), 5)
