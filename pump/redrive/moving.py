@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence, Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import GatewayError, UnsupportedOperation
 from ..message import Delivery
 from ..ports import Gateway
+from .chosen import Chosen
 from .counts import Counts
 from .ending import Silence, is_over
 from .hand import Hand
@@ -72,7 +73,7 @@ class Mover:
         self,
         gateway: Gateway,
         task: Task,
-        selected: AbstractSet[str],
+        selected: Mapping[str, int],
         *,
         rows: LedgerRows,
         stopping: asyncio.Event,
@@ -82,6 +83,7 @@ class Mover:
         self._gateway = gateway
         self._task = task
         self._selected = selected
+        self._chosen = Chosen(selected)
         self._rows = rows
         self._stopping = stopping
         self._on_progress = on_progress
@@ -99,6 +101,7 @@ class Mover:
         """Move; whatever happens, what was not sent is handed back."""
         task = self._task
         await asyncio.to_thread(self._known.read, task.folder)
+        self._chosen.note(self._known.take_started())
         record = await asyncio.to_thread(Record, task.folder)
         producer = self._gateway.producer(task.target)
         sender = Sender(producer, task.target, record, self._clock)
@@ -176,11 +179,12 @@ class Mover:
         entry = entry_of(delivery)
         return fate_of(
             is_sent=entry in self._known.sent or entry in self._task.sent_before,
-            is_selected=is_among(entry, self._selected),
+            is_selected=self._chosen.has(entry),
         )
 
     async def _read_others(self, record: Record) -> None:
         await asyncio.to_thread(self._known.read, self._task.folder, but=record.path)
+        self._chosen.note(self._known.take_started())
 
     async def _send(
         self, batch: Sequence[Delivery], hand: Hand, sender: Sender, record: Record

@@ -37,6 +37,7 @@ class Known:
         self._begun: dict[tuple[Path, int], list[str]] = {}
         self._read_to: dict[Path, int] = {}
         self._fresh: list[str] = []
+        self._started: list[str] = []
 
     @property
     def unremoved(self) -> set[str]:
@@ -75,6 +76,11 @@ class Known:
         fresh, self._fresh = self._fresh, []
         return fresh
 
+    def take_started(self) -> list[str]:
+        """What others have begun to send since the last call."""
+        started, self._started = self._started, []
+        return started
+
     def _read_file(self, path: Path) -> None:
         at = self._read_to.get(path, 0)
         if os.stat(path).st_size == at:
@@ -92,6 +98,7 @@ class Known:
         match line:
             case {"sending": int(batch), "entries": list(entries)}:
                 self._begun[path, batch] = entries
+                self._started += entries
             case {"sent": int(batch), "not": list(failed)}:
                 self.sent.update(set(self._begun.pop((path, batch), ())) - set(failed))
             case {"removed": list(entries)}:
