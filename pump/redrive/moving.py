@@ -57,8 +57,8 @@ class Task:
     lease_s: float
     count: int
     """Dead letters that were selected."""
-    sent_before: frozenset[str] = frozenset()
-    """Entries that other runs have sent and not removed."""
+    sent_before: Mapping[str, float | None] = attrs.field(factory=dict)
+    """Entries that other runs have sent and not removed, with the moments they recorded."""
     is_resumed: bool = False
     rate: float | None = None
     """Messages a second."""
@@ -190,7 +190,8 @@ class Mover:
         self, batch: Sequence[Delivery], hand: Hand, sender: Sender, record: Record
     ) -> None:
         sent = await sender.send(batch, holds=hand.holds, stopping=self._stopping)
-        self._known.sent.update(map(entry_of, sent.accepted))
+        for delivery, at_s in sent.accepted.items():
+            self._known.note_sent([entry_of(delivery)], at_s)
         refused = [entry_of(delivery) for delivery, _ in sent.refused]
         self._known.note_refused(refused)
         if refused:
@@ -198,12 +199,13 @@ class Mover:
         for delivery, error in sent.refused:
             self._count(refused=1, first_refusal=f"{delivery.message.id}: {error}")
         self._count(sent=len(sent.accepted), repeated=sent.repeated_count)
-        await self._remove(sent.accepted, hand, record)
+        await self._remove(list(sent.accepted), hand, record)
 
     async def _remove(self, deliveries: Sequence[Delivery], hand: Hand, record: Record) -> None:
+        task = self._task
         if not deliveries:
             return
-        await self._rows.write(deliveries, self._task.target)
+        await self._rows.write([(each, self._sent_at_s(each)) for each in deliveries], task.target)
         removal = await hand.remove(deliveries)
         removed = [entry_of(each) for each in removal.gone]
         self._known.note_removed(removed)
@@ -212,6 +214,11 @@ class Mover:
         self._on_progress(self.counts)
         if removal.error is not None:
             raise removal.error
+
+    def _sent_at_s(self, delivery: Delivery) -> float | None:
+        entry = entry_of(delivery)
+        at_s = self._known.sent_at_s(entry)
+        return self._task.sent_before.get(entry) if at_s is None else at_s
 
     def _count(self, **more: int | str) -> None:
         self.counts += Counts(**more)  # type: ignore[arg-type]
