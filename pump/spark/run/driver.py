@@ -4,6 +4,7 @@
 |---------------------------------|-------------|--------------------------------------------|
 | have messages to receive        | a slice     | a slice                                    |
 | only in flight, or delayed      | look again  | look again                                 |
+| the same for a while, estimated | one task    | one task                                   |
 | are empty                       | ends        | look again, less and less often            |
 | gave a slice nothing to settle  | look again  | look again                                 |
 | cannot be asked                 | look again  | look again                                 |
@@ -37,7 +38,7 @@ from .listening import Listener
 from .options import SparkRunOptions
 from .plan import TaskPlan
 from .run_folder import RunFolder
-from .slicing import Depth, count_tasks, handful
+from .slicing import Depth, Probing, count_tasks, handful
 from .summary import Ended, SliceSummary, SparkRun, TaskSummary, added
 
 _log = get_logger("pump.spark")
@@ -74,6 +75,7 @@ class Driver:
         self._is_time_over = False
         self._running: asyncio.Task[list[TaskSummary]] | None = None
         self._is_forced = False
+        self._probing = Probing()
 
     def stop(self) -> None:
         """Have the tasks drain and start no more; asked again, kill them."""
@@ -143,7 +145,7 @@ class Driver:
                 if "" in self._failures or not self._awaited:
                     return Ended.FAILED
                 if self._slices[-1].settled:
-                    idle_count = 0
+                    idle_count, self._probing = 0, Probing()
                     continue
             elif empty_looks and self._options.until_empty:
                 if empty_looks >= looks_needed(self._gateway):
@@ -165,7 +167,8 @@ class Driver:
 
     async def _count_tasks(self, depth: Depth) -> int:
         if not depth.ready:
-            return 0
+            is_exact = self._gateway.capabilities.has_exact_stats
+            return int(not is_exact and self._probing.is_due(depth, self._clock.now_s()))
         return count_tasks(
             depth.ready,
             handful=handful(self._awaited, flush=self._options.flush),
