@@ -27,6 +27,7 @@ from ...backoff import Backoff
 from ...clock import Clock
 from ...emptying import LOOK_AGAIN_S, looks_needed
 from ...errors import ConnectionFailed, CredentialsExpired, PoolExhausted, StorageFailed, Throttled
+from ...gateway_url import gateway_from_url
 from ...observability import vocabulary
 from ...observability.log import get_logger
 from ...ports import Gateway
@@ -148,10 +149,12 @@ class Driver:
                     idle_count, self._probing = 0, Probing()
                     continue
             elif empty_looks and self._options.until_empty:
-                if empty_looks >= looks_needed(self._gateway):
+                if empty_looks < looks_needed(self._gateway):
+                    await self._pause(LOOK_AGAIN_S)
+                    continue
+                if await self._is_empty_to_others():
                     return Ended.FAILED if self._failures else Ended.EMPTY
-                await self._pause(LOOK_AGAIN_S)
-                continue
+                empty_looks = 0
             idle_count += 1
             await self._pause(_LOOK.delay_s(idle_count, self._clock.chance()))
 
@@ -227,9 +230,9 @@ class Driver:
             await self._clock.sleep(_WATCH_S)
             await self._depth()
 
-    async def _depth(self) -> Depth | None:
+    async def _depth(self, gateway: Gateway | None = None) -> Depth | None:
         """What is in the queues; None while the broker cannot be asked."""
-        admin = self._gateway.admin()
+        admin = (gateway or self._gateway).admin()
         queues = sorted({each.queue for each in self._awaited})
         try:
             depth = Depth.of([await admin.stats(queue) for queue in queues])
@@ -238,6 +241,24 @@ class Driver:
             return None
         self._listener.looked(depth)
         return depth
+
+    async def _is_empty_to_others(self) -> bool:
+        """Whether a gateway that is new says so too, where ours only estimates: that of RabbitMQ
+        learns late of the queues in which tasks have put their retries to wait.
+        """
+        url = self._plan.gateway
+        if url is None or self._gateway.capabilities.has_exact_stats:
+            return True
+        new = gateway_from_url(url, self._clock)
+        try:
+            await new.open()
+            depth = await self._depth(new)
+        except _PASSING as error:
+            self._complain(error)
+            return False
+        finally:
+            await new.aclose()
+        return depth is not None and not depth.total
 
     async def _make_channels(self) -> None:
         """A queue that is missing or wrong is said before anything is started."""
