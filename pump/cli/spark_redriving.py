@@ -30,7 +30,7 @@ def redrive_on_spark(
     asked: Asked, options: SparkOptions, gateway: str | None, tasks: int | None
 ) -> ExitCode:
     """Redrive in tasks of a Spark session of our own."""
-    from ..spark.run.checks import check_gateway, ledger_for
+    from ..spark.run.checks import check_gateway, check_session, ledger_for
     from ..spark.session import spark_session
 
     app = app_for(None, gateway)
@@ -39,6 +39,7 @@ def redrive_on_spark(
     url = app.gateway_url or ""
     plan = asked.plan(url)
     with opened(asked.folder(plan), plan) as folder, spark_session(options) as spark:
+        check_session(spark)
         from ..spark.redrive_selector import SparkSelector
 
         async def work(it: App) -> ExitCode:

@@ -75,7 +75,7 @@ def row_of(seen: Seen) -> dict[str, Any]:
         "type": _text(message.type),
         "reason": _header(given, headers.REJECTION_REASON),
         "detail": _header(given, headers.REJECTION_DETAIL),
-        "attempts": _whole(given.get(headers.ATTEMPTS)),
+        "attempts": whole(given.get(headers.ATTEMPTS)),
         "rejected_at": _moment(given.get(headers.REJECTION_TIMESTAMP)),
         "original_queue": _header(given, headers.ORIGINAL_TOPIC),
         "created_at": message.created_at,
@@ -98,7 +98,8 @@ def _text(value: str) -> str:
     return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _whole(value: str | None) -> int | None:
+def whole(value: str | None) -> int | None:
+    """A number in a header; None for what is none."""
     if value is None or not value.isascii() or not value.isdecimal() or len(value) > 9:
         return None
     return int(value)

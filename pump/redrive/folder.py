@@ -132,14 +132,16 @@ class QueueFolder:
         _write(run.path / "plan.json", attrs.asdict(plan))
         return run
 
-    def sent_before(self, but: RunFolder) -> set[str]:
-        """What other runs have sent and not removed: it may still be in the dead-letter queue."""
-        unremoved: set[str] = set()
+    def sent_before(self, but: RunFolder) -> dict[str, float | None]:
+        """What other runs have sent and not removed, and when: it may still be in the dead-letter
+        queue.
+        """
+        unremoved: dict[str, float | None] = {}
         for run in self.runs():
             if run != but:
                 known = Known()
                 known.read(run.path)
-                unremoved |= known.unremoved
+                unremoved |= {entry: known.sent_at_s(entry) for entry in known.unremoved}
         return unremoved
 
 

@@ -10,7 +10,7 @@ what it held before, and only its entry is another.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Set as AbstractSet
+from collections.abc import Container
 
 from msgspec.structs import replace
 
@@ -36,7 +36,7 @@ def with_broker_id(key: str, broker_id: str | int | None) -> str:
     return key if broker_id is None else f"{key}:{broker_id}"
 
 
-def is_among(entry: str, selected: AbstractSet[str]) -> bool:
+def is_among(entry: str, selected: Container[str]) -> bool:
     """Whether it was selected: by its entry, or its key where the snapshot saw no broker's id."""
     return entry in selected or entry[:KEY_LENGTH] in selected
 

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence, Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import GatewayError, UnsupportedOperation
 from ..message import Delivery
 from ..ports import Gateway
+from .chosen import Chosen
 from .counts import Counts
 from .ending import Silence, is_over
 from .hand import Hand
@@ -56,8 +57,8 @@ class Task:
     lease_s: float
     count: int
     """Dead letters that were selected."""
-    sent_before: frozenset[str] = frozenset()
-    """Entries that other runs have sent and not removed."""
+    sent_before: Mapping[str, float | None] = attrs.field(factory=dict)
+    """Entries that other runs have sent and not removed, with the moments they recorded."""
     is_resumed: bool = False
     rate: float | None = None
     """Messages a second."""
@@ -72,7 +73,7 @@ class Mover:
         self,
         gateway: Gateway,
         task: Task,
-        selected: AbstractSet[str],
+        selected: Mapping[str, int],
         *,
         rows: LedgerRows,
         stopping: asyncio.Event,
@@ -82,6 +83,7 @@ class Mover:
         self._gateway = gateway
         self._task = task
         self._selected = selected
+        self._chosen = Chosen(selected)
         self._rows = rows
         self._stopping = stopping
         self._on_progress = on_progress
@@ -99,6 +101,7 @@ class Mover:
         """Move; whatever happens, what was not sent is handed back."""
         task = self._task
         await asyncio.to_thread(self._known.read, task.folder)
+        self._chosen.note(self._known.take_started())
         record = await asyncio.to_thread(Record, task.folder)
         producer = self._gateway.producer(task.target)
         sender = Sender(producer, task.target, record, self._clock)
@@ -176,17 +179,19 @@ class Mover:
         entry = entry_of(delivery)
         return fate_of(
             is_sent=entry in self._known.sent or entry in self._task.sent_before,
-            is_selected=is_among(entry, self._selected),
+            is_selected=self._chosen.has(entry),
         )
 
     async def _read_others(self, record: Record) -> None:
         await asyncio.to_thread(self._known.read, self._task.folder, but=record.path)
+        self._chosen.note(self._known.take_started())
 
     async def _send(
         self, batch: Sequence[Delivery], hand: Hand, sender: Sender, record: Record
     ) -> None:
         sent = await sender.send(batch, holds=hand.holds, stopping=self._stopping)
-        self._known.sent.update(map(entry_of, sent.accepted))
+        for delivery, at_s in sent.accepted.items():
+            self._known.note_sent([entry_of(delivery)], at_s)
         refused = [entry_of(delivery) for delivery, _ in sent.refused]
         self._known.note_refused(refused)
         if refused:
@@ -194,12 +199,13 @@ class Mover:
         for delivery, error in sent.refused:
             self._count(refused=1, first_refusal=f"{delivery.message.id}: {error}")
         self._count(sent=len(sent.accepted), repeated=sent.repeated_count)
-        await self._remove(sent.accepted, hand, record)
+        await self._remove(list(sent.accepted), hand, record)
 
     async def _remove(self, deliveries: Sequence[Delivery], hand: Hand, record: Record) -> None:
+        task = self._task
         if not deliveries:
             return
-        await self._rows.write(deliveries, self._task.target)
+        await self._rows.write([(each, self._sent_at_s(each)) for each in deliveries], task.target)
         removal = await hand.remove(deliveries)
         removed = [entry_of(each) for each in removal.gone]
         self._known.note_removed(removed)
@@ -208,6 +214,11 @@ class Mover:
         self._on_progress(self.counts)
         if removal.error is not None:
             raise removal.error
+
+    def _sent_at_s(self, delivery: Delivery) -> float | None:
+        entry = entry_of(delivery)
+        at_s = self._known.sent_at_s(entry)
+        return self._task.sent_before.get(entry) if at_s is None else at_s
 
     def _count(self, **more: int | str) -> None:
         self.counts += Counts(**more)  # type: ignore[arg-type]

@@ -1,11 +1,11 @@
 """Record: what was sent and removed, durably, one file a process, and read by all of them.
 
-| line                            | written                      | means                          |
-|---------------------------------|------------------------------|--------------------------------|
-| `{"sending": 7, "entries": […]}`| before a send                | these may have been sent       |
-| `{"sent": 7, "not": […]}`       | after it, before any removal | these were, but for those      |
-| `{"removed": […]}`              | after their removal          | nothing is left to be done     |
-| `{"refused": […]}`              | after a send                 | the target will not have them  |
+| line                             | written                      | means                          |
+|----------------------------------|------------------------------|--------------------------------|
+| `{"sending": 7, "entries": […]}` | before a send                | these may have been sent       |
+| `{"sent": 7, "not": […], "at": …}` | after it, before any removal | these were, but for those    |
+| `{"removed": […]}`               | after their removal          | nothing is left to be done     |
+| `{"refused": […]}`               | after a send                 | the target will not have them  |
 
 A process that dies leaves half a line at most, and nobody ever goes on writing that file.
 """
@@ -37,6 +37,8 @@ class Known:
         self._begun: dict[tuple[Path, int], list[str]] = {}
         self._read_to: dict[Path, int] = {}
         self._fresh: list[str] = []
+        self._started: list[str] = []
+        self._sent_at_s: dict[str, float] = {}
 
     @property
     def unremoved(self) -> set[str]:
@@ -58,10 +60,23 @@ class Known:
                 if path != but:
                     self._read_file(path)
 
+    def sent_at_s(self, entry: str) -> float | None:
+        """When it was recorded as sent, until it is removed; None when nobody said."""
+        return self._sent_at_s.get(entry)
+
+    def note_sent(self, entries: Iterable[str], at_s: float | None) -> None:
+        """Learn what the reader itself has sent, and when that was recorded."""
+        new = [entry for entry in entries if entry not in self.sent]
+        self.sent.update(new)
+        if at_s is not None:
+            self._sent_at_s |= dict.fromkeys(new, at_s)
+
     def note_removed(self, entries: Iterable[str]) -> None:
         """Learn what the reader itself has removed."""
         new = [entry for entry in entries if entry not in self.removed]
         self.removed.update(new)
+        for entry in new:
+            self._sent_at_s.pop(entry, None)
         self._fresh += new
 
     def note_refused(self, entries: Iterable[str]) -> None:
@@ -74,6 +89,11 @@ class Known:
         """What was removed or refused since the last call."""
         fresh, self._fresh = self._fresh, []
         return fresh
+
+    def take_started(self) -> list[str]:
+        """What others have begun to send since the last call."""
+        started, self._started = self._started, []
+        return started
 
     def _read_file(self, path: Path) -> None:
         at = self._read_to.get(path, 0)
@@ -92,8 +112,10 @@ class Known:
         match line:
             case {"sending": int(batch), "entries": list(entries)}:
                 self._begun[path, batch] = entries
+                self._started += entries
             case {"sent": int(batch), "not": list(failed)}:
-                self.sent.update(set(self._begun.pop((path, batch), ())) - set(failed))
+                sent = set(self._begun.pop((path, batch), ())) - set(failed)
+                self.note_sent(sent, line.get("at"))
             case {"removed": list(entries)}:
                 self.note_removed(entries)
             case {"refused": list(entries)}:
@@ -120,10 +142,10 @@ class Record:
         self._append({"sending": self._batch, "entries": list(entries)})
         return self._batch
 
-    def sent(self, batch: int, failed: Collection[str]) -> None:
-        """The target has them, but for those that failed."""
+    def sent(self, batch: int, failed: Collection[str], at_s: float) -> None:
+        """The target has them, but for those that failed, as is known at this moment."""
         # Short on purpose: on a full disk it finds room where a list of entries would not.
-        self._append({"sent": batch, "not": sorted(failed)})
+        self._append({"sent": batch, "not": sorted(failed), "at": at_s})
 
     def removed(self, entries: Iterable[str]) -> None:
         """They have left the dead-letter queue. May be lost in a crash: then it is tried again."""

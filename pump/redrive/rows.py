@@ -10,7 +10,7 @@ from typing import Self
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import StorageFailed
 from ..events import RedrivenEvent
-from ..headers import REJECTION_DETAIL, REJECTION_REASON
+from ..headers import ATTEMPTS, REJECTION_DETAIL, REJECTION_REASON
 from ..message import Delivery
 from ..observability import vocabulary
 from ..observability.log import get_logger
@@ -18,6 +18,7 @@ from ..stores.ledger.buffered_ledger import BufferedLedger, pump_name
 from ..stores.ledger.row_store import RowStore
 from ..stores.ledger.rows import RowMaker
 from ..stores.ledger.writer_thread import WriterThread
+from .columns import whole
 
 _log = get_logger("pump.redrive")
 
@@ -69,15 +70,18 @@ class LedgerRows:
         finally:
             self._thread.end()
 
-    async def write(self, deliveries: Sequence[Delivery], target: str) -> None:
-        """Return when their rows are on the disk; `StorageFailed` when they cannot be.
+    async def write(self, sent: Sequence[tuple[Delivery, float | None]], target: str) -> None:
+        """Return when the rows are on the disk; `StorageFailed` when they cannot be.
 
-        After a crash a row may be written a second time.
+        After a crash a row may be written a second time. It is the same row, of the moment that
+        the record of the run has for it, so that a report can tell.
         """
         if self._store is None:
             return
         now_s = self._clock.time_s()
-        rows = self._maker([(event_of(each, target), now_s) for each in deliveries])
+        rows = self._maker(
+            [(event_of(each, target), now_s if at_s is None else at_s) for each, at_s in sent]
+        )
         await self._thread.do(partial(self._store.append, rows))
 
 
@@ -88,7 +92,8 @@ def event_of(delivery: Delivery, target: str) -> RedrivenEvent:
         message_id=message.id,
         queue=delivery.queue,
         destination=target,
-        attempt=delivery.attempt,
+        # Not the delivery's own: that is another one when the message comes again to be removed.
+        attempt=whole(message.headers.get(ATTEMPTS)) or 1,
         message_type=message.type,
         reason=message.headers.get(REJECTION_REASON),
         detail=message.headers.get(REJECTION_DETAIL, ""),

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import attrs
@@ -44,7 +44,7 @@ class Prepared:
     """About how many more the broker has and did not show."""
     is_resumed: bool = False
     lease_s: float = 30.0
-    sent_before: frozenset[str] = frozenset()
+    sent_before: Mapping[str, float | None] = attrs.field(factory=dict)
 
     def task(self, *, rate: float | None, batch: int) -> Task:
         """What a consumer is told to do."""
@@ -200,5 +200,5 @@ def _prepared(folder: QueueFolder, run: RunFolder, plan: Plan, is_resumed: bool)
         hidden_count=begun["hidden"],
         is_resumed=is_resumed,
         lease_s=begun["lease_s"],
-        sent_before=frozenset(folder.sent_before(run)),
+        sent_before=folder.sent_before(run),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Set as AbstractSet
+from collections.abc import Container, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,19 +48,18 @@ class Picture:
     examples: tuple[dict[str, Any], ...] = ()
 
 
-def entries_in(selection: Path) -> tuple[frozenset[str], int]:
-    """The entries, and how many dead letters they stand for: where the snapshot saw no broker's
-    id, two copies of one dead letter are one here.
+def entries_in(selection: Path) -> tuple[Mapping[str, int], int]:
+    """The entries, each with the number of dead letters it stands for, and that of all: where the
+    snapshot saw no broker's id, two copies of one dead letter are one entry.
     """
-    entries: set[str] = set()
-    count = 0
+    entries: dict[str, int] = {}
     for rows in columns_in(selection, ["entry"]):
-        entries.update(row["entry"] for row in rows)
-        count += len(rows)
-    return frozenset(entries), count
+        for row in rows:
+            entries[row["entry"]] = entries.get(row["entry"], 0) + 1
+    return entries, sum(entries.values())
 
 
-def picture_of(selection: Path, but: AbstractSet[str] = frozenset()) -> Picture:
+def picture_of(selection: Path, but: Container[str] = frozenset()) -> Picture:
     """Look at a selection; `but` are entries that no longer count."""
     groups: Counter[tuple[str, str]] = Counter()
     examples: list[dict[str, Any]] = []

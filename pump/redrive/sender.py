@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
@@ -41,7 +41,8 @@ _ABOUT_THE_QUEUE = (QueueNotFound, AccessDenied, ConfigurationError, StorageFail
 class Sent:
     """What became of a batch."""
 
-    accepted: tuple[Delivery, ...] = ()
+    accepted: Mapping[Delivery, float] = attrs.field(factory=dict)
+    """With the moment that was recorded."""
     refused: tuple[tuple[Delivery, Exception], ...] = ()
     repeated_count: int = 0
 
@@ -99,13 +100,15 @@ class Sender:
         failed = [each for each in deliveries if each.message.id in failures]
         again = [each for each in failed if is_passing(failures[each.message.id])]
         accepted = [each for each in deliveries if each not in failed]
+        at_s = self._clock.time_s()
         if accepted or not again:
-            await asyncio.to_thread(self._record.sent, batch, {entries[each] for each in failed})
+            without = {entries[each] for each in failed}
+            await asyncio.to_thread(self._record.sent, batch, without, at_s)
         repeated = self._in_doubt & {entries[each] for each in accepted}
         self._in_doubt -= repeated
         self._in_doubt |= {entries[each] for each in again}
         refused = tuple((each, failures[each.message.id]) for each in failed if each not in again)
-        sent = Sent(tuple(accepted), refused, len(repeated))
+        sent = Sent(dict.fromkeys(accepted, at_s), refused, len(repeated))
         error = failures[again[0].message.id] if again else None
         return sent, again, error if isinstance(error, PumpError) else None
 
@@ -132,7 +135,7 @@ class Sender:
 
 def _joined(one: Sent, other: Sent) -> Sent:
     return Sent(
-        one.accepted + other.accepted,
+        {**one.accepted, **other.accepted},
         one.refused + other.refused,
         one.repeated_count + other.repeated_count,
     )

@@ -51,6 +51,9 @@ CONF = {"spark.sql.shuffle.partitions": "2"}  # The default, 200, is for larger 
 
 def main() -> None:
     options = parse()
+    if not options.gateway:
+        # Any will do for `pump local`. Before Spark starts, whose workers inherit them.
+        os.environ.update(AWS_ACCESS_KEY_ID="any", AWS_SECRET_ACCESS_KEY="any")
     with spark_session(SparkOptions(master=options.master, conf=CONF)) as spark:
         run(spark, options)
 
@@ -138,8 +141,6 @@ def queues(options: argparse.Namespace) -> Iterator[str]:
     if options.gateway:
         yield options.gateway
         return
-    # Any will do; the workers of Spark inherit them.
-    os.environ.update(AWS_ACCESS_KEY_ID="any", AWS_SECRET_ACCESS_KEY="any")
     command = [sys.executable, "-m", "pump", "local", "--port", "0", "--log-level", "warning"]
     with subprocess.Popen(
         [*command, "--data", str(options.out / "sqs")], stdout=subprocess.PIPE, text=True

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from pump.redrive.ending import lease_for
+from pump.report.duckdb_engine import duckdb_engine
+from pump.report.job import ReportOptions, run_report
+from pump.stores.ledger import SqliteLedger
 from pump.testing.virtual_clock import VirtualClock
 
 from .rig import DEAD, TARGET, Killed, Redrive, Rig, a_dead_letter, a_plan, through_time
@@ -113,3 +117,23 @@ async def test_when_it_died_between_send_and_removal_then_another_selection_only
 
     assert await rig.ids_in(TARGET) == [letter.id for letter in [*ORDERS, *OTHERS]]
     assert await rig.ids_in(DEAD) == []
+
+
+async def test_when_it_died_between_row_and_removal_then_a_report_counts_the_redrive_once(
+    clock: VirtualClock, folder: Path, tmp_path: Path
+) -> None:
+    """R78: each is recorded in the ledger; who removes what was sent before writes the same row."""
+    rig = Rig(clock, has_peek=False)
+    await rig.fill(*LETTERS)
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    rig.kill_at("before", "ack", 2)
+    with pytest.raises(Killed):
+        await through_time(clock, Redrive(rig, folder, ledger=ledger).run())
+    await clock.advance(lease_for(0) + 1)
+
+    plan = a_plan("true")
+    await through_time(clock, Redrive(rig.next_life(), folder, plan, ledger=ledger).run())
+
+    options = ReportOptions(ledger=tmp_path / "ledger.db", out=tmp_path / "report")
+    totals = (await asyncio.to_thread(run_report, options, duckdb_engine)).totals
+    assert (totals["rows"], totals["redriven"]) == (len(LETTERS) + 4, len(LETTERS))

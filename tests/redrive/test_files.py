@@ -32,7 +32,7 @@ def test_when_a_record_is_read_then_it_tells_sent_begun_and_removed(tmp_path: Pa
     """R78."""
     record = Record(tmp_path)
     batch = record.sending(["a", "b", "c"])
-    record.sent(batch, {"b"})
+    record.sent(batch, {"b"}, 7.5)
     record.removed(["a"])
     record.refused(["b"])
     record.sending(["d"])
@@ -42,6 +42,7 @@ def test_when_a_record_is_read_then_it_tells_sent_begun_and_removed(tmp_path: Pa
 
     assert (known.sent, known.removed, known.refused) == ({"a", "c"}, {"a"}, {"b"})
     assert (known.unremoved, known.in_doubt) == ({"c"}, {"d"})
+    assert [known.sent_at_s(each) for each in "abcd"] == [None, None, 7.5, None]
 
 
 def test_when_two_processes_record_then_each_has_its_file_and_batches_are_not_mixed_up(
@@ -50,7 +51,7 @@ def test_when_two_processes_record_then_each_has_its_file_and_batches_are_not_mi
     """R78: both count their batches from one."""
     one, two = Record(tmp_path), Record(tmp_path)
     first, second = one.sending(["a"]), two.sending(["b"])
-    one.sent(first, ())
+    one.sent(first, (), 7.5)
 
     assert first == second
     assert one.path != two.path
@@ -61,7 +62,7 @@ def test_when_two_processes_record_then_each_has_its_file_and_batches_are_not_mi
 def test_when_the_process_died_in_a_line_then_the_lines_before_count(tmp_path: Path) -> None:
     """R78: half a line is what was never done."""
     record = Record(tmp_path)
-    record.sent(record.sending(["a"]), ())
+    record.sent(record.sending(["a"]), (), 7.5)
     record.sending(["b"])
     whole = record.path.read_bytes()
     for length in range(len(whole)):
@@ -76,7 +77,7 @@ def test_when_it_is_read_while_it_is_written_then_nothing_is_missed(tmp_path: Pa
     record, known = Record(tmp_path), Known()
     batch = record.sending(["a"])
     known.read(tmp_path)
-    record.sent(batch, ())
+    record.sent(batch, (), 7.5)
 
     known.read(tmp_path)
 
@@ -90,7 +91,7 @@ def test_when_it_is_read_while_it_is_written_then_nothing_is_missed(tmp_path: Pa
 def test_when_a_record_is_damaged_then_it_is_refused(tmp_path: Path) -> None:
     """R78: guessing would send messages twice."""
     record = Record(tmp_path)
-    record.sent(record.sending(["a"]), ())
+    record.sent(record.sending(["a"]), (), 7.5)
     record.path.write_bytes(b"\x00" + record.path.read_bytes())
 
     with pytest.raises(StorageFailed, match="is damaged"):
@@ -181,12 +182,12 @@ def test_when_other_runs_have_sent_and_not_removed_then_this_one_knows(tmp_path:
     with opened(tmp_path, a_plan()) as folder:
         first, second = begun(folder), begun(folder, where="true")
         record = Record(first.path)
-        record.sent(record.sending(["a", "b"]), ())
+        record.sent(record.sending(["a", "b"]), (), 7.5)
         record.removed(["a"])
         first.end({})
 
-        assert folder.sent_before(second) == {"b"}
-        assert folder.sent_before(first) == set()
+        assert folder.sent_before(second) == {"b": 7.5}
+        assert folder.sent_before(first) == {}
 
 
 @pytest.mark.parametrize(

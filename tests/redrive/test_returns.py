@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import attrs
+import pytest
 from msgspec.structs import replace
 
 from pump.message import Message
@@ -18,13 +20,13 @@ from pump.subscription import Subscription
 from pump.testing.builders import a_delivery
 from pump.testing.virtual_clock import VirtualClock
 
-from .rig import DEAD, TARGET, Redrive, Rig, a_dead_letter, through_time
+from .rig import DEAD, TARGET, Killed, Redrive, Rig, a_dead_letter, through_time
 
 ORDERS = [a_dead_letter(n) for n in range(8)]
 
 
-async def a_rig(clock: VirtualClock) -> Rig:
-    rig = Rig(clock, has_peek=False, receive_batch=4)
+async def a_rig(clock: VirtualClock, *, has_peek: bool = False) -> Rig:
+    rig = Rig(clock, has_peek=has_peek, receive_batch=4)
     await rig.fill(*ORDERS)
     return rig
 
@@ -34,13 +36,15 @@ async def come_back(rig: Rig, letter: Message) -> None:
     await rig.memory.producer(DEAD).send([letter])
 
 
+@pytest.mark.parametrize("has_peek", [False, True])
 async def test_when_a_message_comes_back_while_others_are_sent_then_all_are_sent_once(
-    clock: VirtualClock, folder: Path
+    clock: VirtualClock, folder: Path, has_peek: bool
 ) -> None:
     """R78: it is another dead letter, which nobody has selected; else it would go round, and take
-    the place of those that wait.
+    the place of those that wait. A peek shows no broker's ids, as Service Bus's, and then the
+    number of copies tells.
     """
-    rig = await a_rig(clock)
+    rig = await a_rig(clock, has_peek=has_peek)
     rig.forgets = True
     lease = timedelta(seconds=10)
     stranger = rig.memory.consumer(Subscription(queue=DEAD, request=Message, lease=lease))
@@ -87,3 +91,36 @@ def test_when_the_broker_has_an_id_of_its_own_then_it_tells_two_redrives_apart()
 
     assert redriven(one, TARGET).deduplication_id == redriven(again, TARGET).deduplication_id
     assert redriven(one, TARGET).deduplication_id != redriven(two, TARGET).deduplication_id
+
+
+async def test_when_it_comes_back_between_two_lives_of_a_run_then_it_waits_for_the_next_run(
+    clock: VirtualClock, folder: Path
+) -> None:
+    """R78: the record tells which of two that look alike was sent."""
+    rig = await a_rig(clock, has_peek=True)
+    rig.forgets = True
+    rig.kill_at("after", "ack")
+    with pytest.raises(Killed):
+        await through_time(clock, Redrive(rig, folder).run())
+    await come_back(rig, ORDERS[0])
+
+    again = Redrive(rig.next_life(), folder)
+    await through_time(clock, again.run())
+
+    assert again.left == 0
+    assert await rig.ids_in(TARGET) == [each.id for each in ORDERS]
+    assert await rig.ids_in(DEAD) == ["m-0"]
+
+
+async def test_when_a_dead_letter_is_there_twice_then_both_copies_are_sent(
+    clock: VirtualClock, folder: Path
+) -> None:
+    """R78: a peek tells them apart by nothing but their number."""
+    rig = await a_rig(clock, has_peek=True)
+    rig.forgets = True
+    await come_back(rig, ORDERS[0])
+
+    counts = await through_time(clock, Redrive(rig, folder).run())
+
+    assert (counts.sent, counts.removed) == (9, 9)
+    assert await rig.ids_in(DEAD) == []

@@ -16,6 +16,7 @@ from pump.report.snapshot import row_of
 from pump.report.tables import SNAPSHOT
 from pump.spark.beside import session_beside
 from pump.spark.report import SparkEngine, spark_engine
+from tests.ledger.support import a_row
 from tests.report.generated import ordinary, repeated, write_joined, write_ledger
 from tests.report.texts import TEXTS
 
@@ -74,6 +75,23 @@ def test_when_both_engines_report_then_every_table_is_the_same(spark: Any, tmp_p
         for ours, theirs in zip(rows, on_spark[name], strict=True):
             assert list(theirs) == [nearly(value) for value in ours], name
     assert spark.catalog.listTables() == []
+
+
+def test_when_ages_add_up_to_more_than_64_bits_then_both_engines_have_their_mean(
+    spark: Any, tmp_path: Path
+) -> None:
+    """R78: Spark is for very many outcomes, and a foreign sender's time may be 1970."""
+    rows = [a_row(message_id=f"m-{n}", age_s=1e9) for n in range(10_000)]
+    ledger = write_ledger(tmp_path / "ledger", rows)
+
+    made = {
+        name: run_report(ReportOptions(ledger=ledger, out=tmp_path / name), engine)
+        for name, engine in (("duckdb", duckdb_engine), ("spark", spark_engine(spark)))
+    }
+
+    assert made["duckdb"].results["latency"] == made["spark"].results["latency"]
+    [age, _] = [row for row in made["spark"].results["latency"] if row[0] == "age_s"]
+    assert age[2:4] == (10_000, 1e9)
 
 
 def test_when_texts_are_normalised_on_spark_then_they_are_as_in_python(spark: Any) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
 import pytest
 
+from samples.spark_orders import __main__ as sample
 from samples.spark_orders.__main__ import parse, run
 from samples.spark_orders.shop import fate_of
 
@@ -39,3 +42,29 @@ def test_when_the_sample_has_run_then_the_table_has_every_good_order_once_and_th
     assert "nobody has fog in stock" in page
     assert "orders-dead" in page
     assert f"{len(good):,} orders" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("no_aws_settings")
+def test_when_the_sample_starts_spark_then_its_workers_will_find_credentials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R78: by one command, on a machine without an account; a JVM keeps the environment that it
+    was started with.
+    """
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        # So that it is put back, also where it was not set.
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    seen: dict[str, str] = {}
+
+    def starting(_: object) -> None:
+        seen.update(os.environ)
+        raise InterruptedError
+
+    monkeypatch.setattr(sample, "spark_session", starting)
+    monkeypatch.setattr(sys, "argv", ["spark_orders"])
+
+    with pytest.raises(InterruptedError):
+        sample.main()
+
+    assert {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} <= seen.keys()

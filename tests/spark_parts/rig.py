@@ -34,9 +34,11 @@ class Order(Command):
 class Rig:
     """One app for everybody: the driver, and a task at a time."""
 
-    def __init__(self, folder: Path, **subscription: Any) -> None:
+    def __init__(
+        self, folder: Path, gateway: FaultyGateway | None = None, **subscription: Any
+    ) -> None:
         self.folder = folder / "ledger"
-        self.gateway = FaultyGateway(SYSTEM_CLOCK, is_shared=True, spans_machines=True)
+        self.gateway = gateway or FaultyGateway(SYSTEM_CLOCK, is_shared=True, spans_machines=True)
         self.handled: list[int] = []
         self.behaviour: Callable[[Order], Awaitable[None]] | None = None
         self.app = App(self.gateway, spill=folder / "spill.db")

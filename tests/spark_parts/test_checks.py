@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +14,13 @@ import pytest
 
 from pump import App, ConfigurationError
 from pump.capabilities import Capabilities
+from pump.cli.redriving import Asked
+from pump.cli.spark_redriving import redrive_on_spark
 from pump.spark.run.checks import check_gateway, check_session, ledger_for
 from pump.spark.run.options import SparkRunOptions
 from pump.spark.run.running import Work
 from pump.spark.run.travelling import Named
+from pump.spark.session import SparkOptions
 from pump.stores.ledger import ParquetLedger, SqliteLedger
 
 
@@ -76,6 +80,18 @@ def test_when_spark_would_speculate_then_the_session_is_refused(on: str) -> None
     check_session(a_session(**{"spark.speculation": "false"}))
     with pytest.raises(ConfigurationError, match="set it to false"):
         check_session(a_session(**{"spark.speculation": on}))
+
+
+def test_when_spark_would_speculate_then_a_redrive_is_refused_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R78: the copy that is killed would have been sending; what it sent comes twice."""
+    session = a_session(**{"spark.speculation": "true"})
+    monkeypatch.setattr("pump.spark.session.spark_session", lambda _: nullcontext(session))
+    asked = Asked(queue="dead", to="orders", where="TRUE", run=str(tmp_path / "run"))
+
+    with pytest.raises(ConfigurationError, match="set it to false"):
+        redrive_on_spark(asked, SparkOptions(), "sqs://eu-west-1", None)
 
 
 def test_when_the_session_is_a_remote_one_then_it_is_refused() -> None:

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 
-from pump import RejectMessage, Subscription
-from pump.clock import SystemClock, Timer
+from pump import Backoff, DeferMessage, RejectMessage, Subscription
+from pump.clock import SYSTEM_CLOCK, SystemClock, Timer
 from pump.errors import (
     AccessDenied,
     ConfigurationError,
@@ -21,12 +23,15 @@ from pump.errors import (
 from pump.events import Event, PumpStateEvent
 from pump.message import Message
 from pump.observability import vocabulary
+from pump.ports import AdminPort, QueueStats
+from pump.spark.run import slicing
 from pump.spark.run.errors import SliceFailed
 from pump.spark.run.plan import TaskPlan
 from pump.spark.run.run_folder import HOME
 from pump.spark.run.stopping import Stops
 from pump.spark.run.summary import Counts, Ended, TaskEnd, TaskSummary
 from pump.subscription import MakeChannels, UnacceptableLimit
+from tests.core.faulty_gateway import FaultyGateway
 
 from .rig import DEAD, QUEUE, Here, Order, Rig
 
@@ -309,6 +314,50 @@ async def test_when_tasks_discard_messages_then_the_drivers_app_counts_them(
 
     assert run.counts[QUEUE].dead_lettered == 2
     assert done.tasks[0].losses == {vocabulary.DISCARDED: 2}
+
+
+class Forgetful(FaultyGateway):
+    """As NATS: what was received once, and comes again, is in flight until it is received."""
+
+    def admin(self) -> AdminPort:
+        return _ForgetfulAdmin(super().admin(), self)
+
+
+@attrs.frozen
+class _ForgetfulAdmin:
+    inner: AdminPort
+    gateway: Forgetful
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def stats(self, queue: str) -> QueueStats:
+        stats = await self.inner.stats(queue)
+        known = {each.message.id for each in self.gateway.record.received}
+        fresh = [each for each in await self.inner.peek(queue) if each.id not in known]
+        rest = stats.visible + stats.in_flight + stats.delayed - len(fresh)
+        return attrs.evolve(stats, visible=len(fresh), in_flight=rest, delayed=0)
+
+
+async def test_when_retries_count_as_in_flight_until_received_then_somebody_receives_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R78: no broker says when they are due, and nobody else would ask for them."""
+    soon = Backoff(initial=timedelta(milliseconds=300), jitter=0)
+    monkeypatch.setattr(slicing, "_PROBE", soon)
+    forgetful = Forgetful(SYSTEM_CLOCK, is_shared=True, spans_machines=True, has_exact_stats=False)
+    rig = Rig(tmp_path, forgetful)
+    await rig.send(2)
+
+    async def fail_once(order: Order) -> None:
+        if rig.handled.count(order.n) == 1:
+            raise DeferMessage(timedelta(seconds=3))  # longer than its task looks
+
+    rig.behaviour = fail_once
+    run = await rig.run(until_empty=True)
+
+    assert (run.ended, run.counts[QUEUE].processed) == (Ended.EMPTY, 2)
+    assert sorted(rig.handled) == [0, 0, 1, 1]
 
 
 def is_draining(event: Event) -> bool:

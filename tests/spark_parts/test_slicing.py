@@ -7,7 +7,7 @@ import pytest
 
 from pump import Subscription
 from pump.ports import QueueStats
-from pump.spark.run.slicing import Depth, count_tasks, handful
+from pump.spark.run.slicing import Depth, Probing, count_tasks, handful
 from pump.spark.run.summary import TaskEnd
 from pump.spark.run.task_end import (
     QUIET_S,
@@ -77,6 +77,8 @@ IDLE = TaskState(quiet_s=QUIET_S)
         (attrs.evolve(BUSY, has_time=False), TaskEnd.TIME),
         (IDLE, None),
         (attrs.evolve(IDLE, ready=0), TaskEnd.EMPTY),
+        (attrs.evolve(IDLE, ready=0, in_flight=2), None),
+        (attrs.evolve(IDLE, ready=0, in_flight=2, empty_looks=1), TaskEnd.EMPTY),
         (attrs.evolve(IDLE, ready=4), None),
         (attrs.evolve(IDLE, ready=4, quiet_s=SILENT_S), None),
         (attrs.evolve(IDLE, ready=4, quiet_s=SILENT_S, empty_looks=1), TaskEnd.EMPTY),
@@ -90,3 +92,25 @@ def test_when_a_task_has_done_its_part_then_it_ends_and_not_before(
 ) -> None:
     """R78: bounded by messages and time, over when nothing is left."""
     assert task_end(state) is end
+
+
+def test_when_messages_stay_in_flight_then_somebody_receives_after_a_while() -> None:
+    """R78: NATS counts what is due again as in flight until somebody asks for it."""
+    probing, stuck = Probing(), Depth(in_flight=3)
+
+    due = [second for second in range(200) if probing.is_due(stuck, float(second))]
+
+    # After 5, 10, 20, 40 and 60 seconds, each from the look that follows.
+    assert due == [5, 16, 37, 78, 139]
+
+
+def test_when_something_else_is_said_of_the_queues_then_the_wait_begins_anew() -> None:
+    """R78: a slice follows without it, or nothing is there."""
+    probing, stuck = Probing(), Depth(in_flight=3)
+
+    for now_s, depth in enumerate([stuck, Depth(ready=1, in_flight=3), Depth(), Depth(delayed=2)]):
+        assert not probing.is_due(depth, 4.0 * now_s)
+
+    assert not probing.is_due(stuck, 16.0)
+    assert not probing.is_due(stuck, 20.0)
+    assert probing.is_due(stuck, 21.0)

@@ -4,6 +4,7 @@
 |---------------------------------|-------------|--------------------------------------------|
 | have messages to receive        | a slice     | a slice                                    |
 | only in flight, or delayed      | look again  | look again                                 |
+| the same for a while, estimated | one task    | one task                                   |
 | are empty                       | ends        | look again, less and less often            |
 | gave a slice nothing to settle  | look again  | look again                                 |
 | cannot be asked                 | look again  | look again                                 |
@@ -26,6 +27,7 @@ from ...backoff import Backoff
 from ...clock import Clock
 from ...emptying import LOOK_AGAIN_S, looks_needed
 from ...errors import ConnectionFailed, CredentialsExpired, PoolExhausted, StorageFailed, Throttled
+from ...gateway_url import gateway_from_url
 from ...observability import vocabulary
 from ...observability.log import get_logger
 from ...ports import Gateway
@@ -37,7 +39,7 @@ from .listening import Listener
 from .options import SparkRunOptions
 from .plan import TaskPlan
 from .run_folder import RunFolder
-from .slicing import Depth, count_tasks, handful
+from .slicing import Depth, Probing, count_tasks, handful
 from .summary import Ended, SliceSummary, SparkRun, TaskSummary, added
 
 _log = get_logger("pump.spark")
@@ -74,6 +76,7 @@ class Driver:
         self._is_time_over = False
         self._running: asyncio.Task[list[TaskSummary]] | None = None
         self._is_forced = False
+        self._probing = Probing()
 
     def stop(self) -> None:
         """Have the tasks drain and start no more; asked again, kill them."""
@@ -143,13 +146,15 @@ class Driver:
                 if "" in self._failures or not self._awaited:
                     return Ended.FAILED
                 if self._slices[-1].settled:
-                    idle_count = 0
+                    idle_count, self._probing = 0, Probing()
                     continue
             elif empty_looks and self._options.until_empty:
-                if empty_looks >= looks_needed(self._gateway):
+                if empty_looks < looks_needed(self._gateway):
+                    await self._pause(LOOK_AGAIN_S)
+                    continue
+                if await self._is_empty_to_others():
                     return Ended.FAILED if self._failures else Ended.EMPTY
-                await self._pause(LOOK_AGAIN_S)
-                continue
+                empty_looks = 0
             idle_count += 1
             await self._pause(_LOOK.delay_s(idle_count, self._clock.chance()))
 
@@ -165,7 +170,8 @@ class Driver:
 
     async def _count_tasks(self, depth: Depth) -> int:
         if not depth.ready:
-            return 0
+            is_exact = self._gateway.capabilities.has_exact_stats
+            return int(not is_exact and self._probing.is_due(depth, self._clock.now_s()))
         return count_tasks(
             depth.ready,
             handful=handful(self._awaited, flush=self._options.flush),
@@ -224,9 +230,9 @@ class Driver:
             await self._clock.sleep(_WATCH_S)
             await self._depth()
 
-    async def _depth(self) -> Depth | None:
+    async def _depth(self, gateway: Gateway | None = None) -> Depth | None:
         """What is in the queues; None while the broker cannot be asked."""
-        admin = self._gateway.admin()
+        admin = (gateway or self._gateway).admin()
         queues = sorted({each.queue for each in self._awaited})
         try:
             depth = Depth.of([await admin.stats(queue) for queue in queues])
@@ -235,6 +241,24 @@ class Driver:
             return None
         self._listener.looked(depth)
         return depth
+
+    async def _is_empty_to_others(self) -> bool:
+        """Whether a gateway that is new says so too, where ours only estimates: that of RabbitMQ
+        learns late of the queues in which tasks have put their retries to wait.
+        """
+        url = self._plan.gateway
+        if url is None or self._gateway.capabilities.has_exact_stats:
+            return True
+        new = gateway_from_url(url, self._clock)
+        try:
+            await new.open()
+            depth = await self._depth(new)
+        except _PASSING as error:
+            self._complain(error)
+            return False
+        finally:
+            await new.aclose()
+        return depth is not None and not depth.total
 
     async def _make_channels(self) -> None:
         """A queue that is missing or wrong is said before anything is started."""

@@ -76,6 +76,7 @@ class SliceWatch:
             quiet_s=now_s - self._gate.moved_at_s,
             empty_looks=self._gate.empty_looks,
             ready=None if self._depth is None else self._depth.ready,
+            in_flight=0 if self._depth is None else self._depth.in_flight,
         )
 
     async def _look_for_marker(self) -> None:

@@ -31,6 +31,8 @@ class TaskState:
     """Receives since then that came back without a message."""
     ready: int | None = None
     """What could be received, when that is known."""
+    in_flight: int = 0
+    """What is said to be in other hands then; a receive may bring it all the same."""
 
 
 def task_end(state: TaskState) -> TaskEnd | None:
@@ -44,6 +46,5 @@ def task_end(state: TaskState) -> TaskEnd | None:
     if state.in_hand or state.quiet_s < QUIET_S:
         return None
     silent_s = SILENT_S if state.empty_looks else SPEECHLESS_S
-    if state.ready == 0 or state.quiet_s >= silent_s:
-        return TaskEnd.EMPTY
-    return None
+    is_empty = state.ready == 0 and (state.empty_looks > 0 or not state.in_flight)
+    return TaskEnd.EMPTY if is_empty or state.quiet_s >= silent_s else None
