@@ -1,4 +1,4 @@
-"""The SDK's edge: the only module that loads aiormq, so it is loaded when a gateway is opened.
+"""The SDK's edge: the only module, with `careful`, that loads aiormq, when a gateway is opened.
 
 The SDK writes each publish and each ack to the socket by itself. Here all of a batch are one
 write, which is worth a factor of four; the SDK still does the rest.
@@ -25,6 +25,7 @@ from yarl import URL
 
 from pump.errors import MessageTooLarge
 
+from .careful import CarefulTransport
 from .outstanding import Outstanding
 from .settings import RabbitMQSettings
 from .wire import Parcel
@@ -35,6 +36,8 @@ _ACK = struct.Struct(">BHIHHQBB")
 _MULTIPLE, _REQUEUE = 1, 2
 _FRAME_BYTES = 8
 """Of a frame beside what is in it."""
+_UNREAD = (aiormq.exceptions.InvalidFrameError, ValueError, ArithmeticError, RecursionError)
+"""What the SDK's reader ends with at a header that it cannot take apart."""
 Received = DeliveredMessage
 __all__ = ["Channel", "Connection", "Received"]
 _PROPERTIES = {
@@ -51,9 +54,22 @@ _PROPERTIES = {
 time to live nor the user's name is among them: both would be judged anew."""
 
 
-async def connect(settings: RabbitMQSettings) -> Connection:
-    """A connection, without any recovery of the SDK's own."""
-    return await aiormq.connect(_url(settings))
+async def connect(settings: RabbitMQSettings, *, is_careful: bool) -> Connection:
+    """A connection, without any recovery of the SDK's own; a careful one is stopped by no
+    message's header, and takes each apart twice for it.
+    """
+    if not is_careful:
+        return await aiormq.connect(_url(settings))
+    transport = CarefulTransport(is_tls=settings.is_tls)
+    return await aiormq.connect(_url(settings), transport_factory=transport)
+
+
+def has_met_illegible(connection: Connection) -> bool:
+    """Whether a connection that is closed ended over something that the SDK could not read."""
+    closing = connection.closing
+    if not closing.done() or closing.cancelled():
+        return False
+    return isinstance(closing.exception(), _UNREAD)
 
 
 async def open_channel(connection: Connection, *, confirms: bool) -> Channel:
