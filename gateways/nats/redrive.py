@@ -2,8 +2,9 @@
 
 The server counts the deliveries; whoever meets a message beyond the limit, or gives one back at
 the limit, stores a copy in the dead-letter queue and then removes the original. The copy's
-de-duplication id is the original's place in its stream, so that two who do it at once, or one
-who died in between, leave one dead letter (T10).
+de-duplication id is the original's place in its stream, and its own id in case a stream of that
+name is not the one that was, so that two who do it at once, or one who died in between, leave one
+dead letter (T10).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Redrive:
             delivery.message, queue=self._queue, attempt=attempt, wall_s=self._clock.time_s()
         )
         marks = encode(dead, stream=target.stream)
-        marks[MESSAGE_ID] = legal_id(f"{self._stream}:{delivery.broker_id}")
+        marks[MESSAGE_ID] = legal_id(f"{self._stream}:{delivery.broker_id}:{dead.id}")
         copy = Request(subject=target.subject(dead.group), payload=dead.body, headers=marks)
         try:
             await self._store(copy, limit.target)

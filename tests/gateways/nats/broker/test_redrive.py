@@ -62,3 +62,21 @@ async def test_when_the_limit_is_only_in_the_streams_metadata_then_consumers_go_
 
         assert not await consumer.receive(max_count=2, wait_s=0.0)
     assert ids(await dead.take_all()) == ["poison"]
+
+
+async def test_when_a_queue_is_made_anew_then_its_dead_letters_are_not_taken_for_the_old_ones(
+    nats: NatsServer,
+) -> None:
+    """R20, T10: places in a stream begin at one again, and the dead-letter queue remembers."""
+    bench, dead = Bench(nats.url), Bench(nats.url)
+    fields = {"dead_letter_queue": dead.queue, "max_receive_count": 1}
+    async with bench.gateway() as gateway:
+        for id_ in ("first", "second"):
+            await bench.make(gateway, **fields)
+            await gateway.producer(bench.queue).send([a_message(id=id_)])
+            consumer = gateway.consumer(bench.subscription(**fields))
+            [received] = await consumer.receive(max_count=1, wait_s=5.0)
+            assert not await consumer.settle([defer(received)])
+            await gateway._api.ask(f"STREAM.DELETE.{bench.queue}")
+
+    assert ids(await dead.take_all()) == ["first", "second"]
