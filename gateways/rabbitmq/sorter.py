@@ -278,7 +278,7 @@ class Sorter:
         try:
             count = await self._index.count(entry.of)
             if count == 0 and was_empty:
-                await self._index.remove(entry)
+                await self._index.remove(entry, lock)
                 return False
         finally:
             await self._locks.release(lock)

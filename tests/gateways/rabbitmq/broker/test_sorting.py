@@ -112,6 +112,38 @@ async def test_when_a_dead_owners_messages_are_not_back_yet_then_the_queue_is_no
     await connection.close()
 
 
+async def test_when_the_sorters_lock_is_lost_over_an_empty_queue_then_the_queue_is_not_removed(
+    gateway: RabbitMQGateway, rabbitmq_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R41: from then on another sorter may have put something into it."""
+    monkeypatch.setattr(sorter, "SWEEP_S", 0.3)
+    subscription = with_sessions(name)
+    await make(gateway, subscription)
+    await (await hold(gateway, subscription, "a")).aclose()
+    connection = await aiormq.connect(rabbitmq_url)
+    other = await connection.channel()
+    is_lost = asyncio.Event()
+    count, looks = SessionIndex.count, 0
+
+    async def count_and_lose(index: SessionIndex, group: str) -> int | None:
+        nonlocal looks
+        found = await count(index, group)
+        looks += group == "a" and found == 0
+        if looks == 2 and not is_lost.is_set():
+            # As if this process had stood still for so long that the broker gave it up.
+            await gateway._sorting.aclose()
+            gateway._sorting.allow()
+            await other.basic_publish(b"a1", routing_key=session_queue(name, "a"))
+            is_lost.set()
+        return found
+
+    monkeypatch.setattr(SessionIndex, "count", count_and_lose)
+    await asyncio.wait_for(is_lost.wait(), 15)
+
+    assert await take(await hold(gateway, subscription, "a"), 1) == "a1"
+    await connection.close()
+
+
 async def test_when_a_sessions_queue_was_removed_by_a_person_then_it_is_made_again(
     gateway: RabbitMQGateway, rabbitmq_url: str, name: str
 ) -> None:
