@@ -225,10 +225,23 @@ class Sorter:
         await self._move(inbox, part)
 
     async def _move(self, inbox: _Inbox, part: list[_Sorted]) -> None:
-        from . import amqp
-
+        """Publish, note, then ack; whoever stops the sorter waits for it, or all of it would be
+        there twice.
+        """
         if not part:
             return
+        moving = asyncio.create_task(self._move_on(inbox, part), name="rabbitmq sorting")
+        try:
+            await asyncio.shield(moving)
+        except asyncio.CancelledError:
+            await asyncio.wait([moving])
+            if not moving.cancelled():
+                moving.exception()
+            raise
+
+    async def _move_on(self, inbox: _Inbox, part: list[_Sorted]) -> None:
+        from . import amqp
+
         try:
             await self._index.send([(each.queue, each.parcel) for each in part])
         except QueueNotFound as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import aiormq
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings, sorter
 from gateways.rabbitmq.names import beside, session_queue
 from gateways.rabbitmq.session_index import SessionIndex
+from pump.clock import SYSTEM_CLOCK
 from pump.testing.builders import ack
 from tests.brokers.tcp_proxy import TcpProxy
 
@@ -39,6 +41,32 @@ async def test_when_the_sorter_dies_then_another_one_goes_on_sorting(
 
         assert await take(session, 2) == "b1b2"
         assert await take(await hold(other, subscription, "a"), 1) == "a2"
+
+
+async def test_when_the_sorter_is_closed_in_the_middle_then_nothing_is_there_twice(
+    open_gateway: OpenGateway, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 5: what it has put into sessions it acks, before it goes."""
+    subscription = with_sessions(name)
+    gateway, other = await open_gateway(), await open_gateway()
+    await make(gateway, subscription)
+    await (await hold(gateway, subscription, "b")).aclose()
+    is_between = asyncio.Event()
+    announce = SessionIndex.announce
+
+    async def announce_slowly(index: SessionIndex, groups: Iterable[str], **fields: float) -> None:
+        is_between.set()
+        await SYSTEM_CLOCK.sleep(0.2)
+        await announce(index, groups, **fields)
+
+    monkeypatch.setattr(SessionIndex, "announce", announce_slowly)
+    await send(other, name, "a1")
+    await asyncio.wait_for(is_between.wait(), 15)
+    await gateway.aclose()
+
+    session = await hold(other, subscription, "a")
+    assert await take(session, 1) == "a1"
+    assert not await session.receive(max_count=1, wait_s=1.0)
 
 
 async def test_when_a_note_is_lost_then_the_session_is_found_all_the_same(
