@@ -189,6 +189,27 @@ async def test_when_a_sessions_queue_was_removed_by_a_person_then_it_is_made_aga
     assert await take(await hold(gateway, subscription, "b"), 1) == "b1"
 
 
+async def test_when_the_queue_was_removed_and_made_again_then_its_messages_are_sorted(
+    gateway: RabbitMQGateway, rabbitmq_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sorter has the lock, so nobody else would."""
+    monkeypatch.setattr(sorter, "SWEEP_S", 0.2)
+    subscription = with_sessions(name)
+    await make(gateway, subscription)
+    await (await hold(gateway, subscription, "b")).aclose()
+    connection = await aiormq.connect(rabbitmq_url)
+    await (await connection.channel()).queue_delete(name)
+    await connection.close()
+
+    # A queue that is made again within milliseconds confuses RabbitMQ 3.10 itself.
+    while gateway._sessions[name]._sorter._inbox is not None:
+        await SYSTEM_CLOCK.sleep(0.02)
+    await make(gateway, subscription)
+    await send(gateway, name, "a1")
+
+    assert await take(await hold(gateway, subscription, "a"), 1) == "a1"
+
+
 async def test_when_a_session_is_held_and_empty_then_its_queue_stays(
     gateway: RabbitMQGateway, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
