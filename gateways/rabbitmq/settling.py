@@ -91,6 +91,11 @@ class Settling:
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
+    async def under_way(self) -> None:
+        """Return when all that is being settled now has come to its end."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+
     def forget(self, channel: Channel) -> None:
         """A channel has closed: the broker owns what was received through it."""
         for lease in self.leases:
