@@ -36,7 +36,7 @@ _ACK = struct.Struct(">BHIHHQBB")
 _MULTIPLE, _REQUEUE = 1, 2
 _FRAME_BYTES = 8
 """Of a frame beside what is in it."""
-_UNREAD = (aiormq.exceptions.InvalidFrameError, ValueError, ArithmeticError, RecursionError)
+_UNREAD = (aiormq.exceptions.InvalidFrameError, ValueError, OverflowError, RecursionError)
 """What the SDK's reader ends with at a header that it cannot take apart."""
 Received = DeliveredMessage
 __all__ = ["Channel", "Connection", "Received"]

@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+import gateways.rabbitmq.amqp  # noqa: F401  (as opening a gateway does: not on the loop)
 from gateways.rabbitmq.leases import Lease, Terms
 from gateways.rabbitmq.outstanding import Outstanding
 from gateways.rabbitmq.settling import Settling
