@@ -43,6 +43,8 @@ class NatsConnection:
         self._settings = settings
         self._clock = clock
         self._link: Link | None = None
+        self._lost: Link | None = None
+        """The last one, until there is another; attempts in between may fail."""
         self._connecting: asyncio.Task[Link] | None = None
         self._discovered: tuple[str, ...] = ()
         self._failure_count = 0
@@ -106,6 +108,7 @@ class NatsConnection:
     async def _connect(self) -> Link:
         old, self._link = self._link, None
         if old is not None:
+            self._lost = old
             await old.end()
         await self._clock.sleep(self._next_try_at_s - self._clock.now_s())
         try:
@@ -115,8 +118,9 @@ class NatsConnection:
             pause_s = RECONNECT.delay_s(self._failure_count, self._clock.chance())
             self._next_try_at_s = self._clock.now_s() + pause_s
             raise
-        if old is not None:
-            self._tell_of_loss(old, link)
+        if self._lost is not None:
+            self._tell_of_loss(self._lost, link)
+            self._lost = None
         self._failure_count, self._next_try_at_s = 0, 0.0
         return link
 

@@ -2,8 +2,9 @@
 
 The server counts the deliveries; whoever meets a message beyond the limit, or gives one back at
 the limit, stores a copy in the dead-letter queue and then removes the original. The copy's
-de-duplication id is the original's place in its stream, so that two who do it at once, or one
-who died in between, leave one dead letter (T10).
+de-duplication id is the original's place in its stream, and its own id in case a stream of that
+name is not the one that was, so that two who do it at once, or one who died in between, leave one
+dead letter (T10).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import attrs
 
 from pump.clock import Clock
-from pump.errors import GatewayError, QueueNotFound
+from pump.errors import GatewayError, MessageTooLarge, QueueNotFound
 from pump.message import Delivery
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
@@ -23,7 +24,7 @@ from .exchange import NoResponders, Request
 from .names import QueueNames
 from .receipts import subject_of
 from .settling import TERM
-from .wire import MESSAGE_ID, encode, legal_id
+from .wire import MESSAGE_ID, encode, legal_id, size_of
 
 _log = get_logger("gateways.nats")
 
@@ -55,9 +56,13 @@ class Redrive:
             delivery.message, queue=self._queue, attempt=attempt, wall_s=self._clock.time_s()
         )
         marks = encode(dead, stream=target.stream)
-        marks[MESSAGE_ID] = legal_id(f"{self._stream}:{delivery.broker_id}")
+        marks[MESSAGE_ID] = legal_id(f"{self._stream}:{delivery.broker_id}:{dead.id}")
         copy = Request(subject=target.subject(dead.group), payload=dead.body, headers=marks)
         try:
+            size, largest = size_of(marks, dead.body), self._connection.max_payload
+            if size > largest:
+                # The server would close the connection for it, each time it is met.
+                raise MessageTooLarge(limit.target, size, largest)
             await self._store(copy, limit.target)
             subject = subject_of(delivery.receipt)
             answer = await self._connection.request(Request(subject=subject, payload=TERM))

@@ -1,4 +1,4 @@
-"""The SDK's edge: the only module that loads aiormq, so it is loaded when a gateway is opened.
+"""The SDK's edge: the only module, with `careful`, that loads aiormq, when a gateway is opened.
 
 The SDK writes each publish and each ack to the socket by itself. Here all of a batch are one
 write, which is worth a factor of four; the SDK still does the rest.
@@ -13,6 +13,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 import aiormq
+import attrs
 import pamqp.frame
 from aiormq.abc import ChannelFrame, DeliveredMessage
 from aiormq.channel import Channel
@@ -22,6 +23,9 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 from yarl import URL
 
+from pump.errors import MessageTooLarge
+
+from .careful import CarefulTransport
 from .outstanding import Outstanding
 from .settings import RabbitMQSettings
 from .wire import Parcel
@@ -30,6 +34,10 @@ PERSISTENT = 2
 _ACK = struct.Struct(">BHIHHQBB")
 """A whole method frame: type, channel, size, class, method, delivery tag, flags, end."""
 _MULTIPLE, _REQUEUE = 1, 2
+_FRAME_BYTES = 8
+"""Of a frame beside what is in it."""
+_UNREAD = (aiormq.exceptions.InvalidFrameError, ValueError, OverflowError, RecursionError)
+"""What the SDK's reader ends with at a header that it cannot take apart."""
 Received = DeliveredMessage
 __all__ = ["Channel", "Connection", "Received"]
 _PROPERTIES = {
@@ -46,9 +54,22 @@ _PROPERTIES = {
 time to live nor the user's name is among them: both would be judged anew."""
 
 
-async def connect(settings: RabbitMQSettings) -> Connection:
-    """A connection, without any recovery of the SDK's own."""
-    return await aiormq.connect(_url(settings))
+async def connect(settings: RabbitMQSettings, *, is_careful: bool) -> Connection:
+    """A connection, without any recovery of the SDK's own; a careful one is stopped by no
+    message's header, and takes each apart twice for it.
+    """
+    if not is_careful:
+        return await aiormq.connect(_url(settings))
+    transport = CarefulTransport(is_tls=settings.is_tls)
+    return await aiormq.connect(_url(settings), transport_factory=transport)
+
+
+def has_met_illegible(connection: Connection) -> bool:
+    """Whether a connection that is closed ended over something that the SDK could not read."""
+    closing = connection.closing
+    if not closing.done() or closing.cancelled():
+        return False
+    return isinstance(closing.exception(), _UNREAD)
 
 
 async def open_channel(connection: Connection, *, confirms: bool) -> Channel:
@@ -108,24 +129,25 @@ async def publish(
     answers.
 
     For one caller at a time, who must not be cancelled: confirms are counted from here on. The
-    message ids must be distinct: a returned message is told by it.
+    message ids must be distinct: a returned message is told by it. One whose headers are over what
+    a frame holds is not sent: the broker would close the connection for it.
     """
+    # All of them before the first is counted: one that cannot be written would shift every confirm
+    # after it to the message before.
+    packed = _packed(channel, addressed)
     answers: list[asyncio.Future[Any]] = []
     frames: list[bytes] = []
-    methods: dict[str, bytes] = {}
-    for queue, parcel in addressed:
-        if (method := methods.get(queue)) is None:
-            publish = Basic.Publish(routing_key=queue, mandatory=True)
-            method = methods[queue] = pamqp.frame.marshal(publish, channel.number)
-        properties = properties_of(parcel)
-        header = ContentHeader(properties=properties, body_size=len(parcel.body))
-        frames += [method, pamqp.frame.marshal(header, channel.number)]
-        frames += _body_frames(channel, parcel.body)
-        channel.delivery_tag += 1
+    for (queue, parcel), part in zip(addressed, packed, strict=True):
         answer = channel.create_future()
-        channel.confirmations[channel.delivery_tag] = answer
-        channel.message_id_delivery_tag[str(properties.message_id)] = channel.delivery_tag
         answers.append(answer)
+        if (size := len(part.header) - _FRAME_BYTES) > channel.max_content_size:
+            if not answer.done():
+                answer.set_exception(MessageTooLarge(queue, size, channel.max_content_size))
+            continue
+        frames += [part.method, part.header, *_body_frames(channel, parcel.body)]
+        channel.delivery_tag += 1
+        channel.confirmations[channel.delivery_tag] = answer
+        channel.message_id_delivery_tag[part.message_id] = channel.delivery_tag
     await _write(channel, frames)
     return answers
 
@@ -177,6 +199,29 @@ def is_empty(received: Received) -> bool:
 def is_confirmed(answer: object) -> bool:
     """Whether a publish was taken. A message that no queue took comes back instead."""
     return isinstance(answer, Basic.Ack)
+
+
+@attrs.frozen
+class _Packed:
+    """A publish as it is written, but for the body."""
+
+    message_id: str
+    method: bytes
+    header: bytes
+
+
+def _packed(channel: Channel, addressed: Sequence[tuple[str, Parcel]]) -> list[_Packed]:
+    methods: dict[str, bytes] = {}
+    packed: list[_Packed] = []
+    for queue, parcel in addressed:
+        if (method := methods.get(queue)) is None:
+            publish = Basic.Publish(routing_key=queue, mandatory=True)
+            method = methods[queue] = pamqp.frame.marshal(publish, channel.number)
+        properties = properties_of(parcel)
+        header = ContentHeader(properties=properties, body_size=len(parcel.body))
+        octets = pamqp.frame.marshal(header, channel.number)
+        packed.append(_Packed(str(properties.message_id), method, octets))
+    return packed
 
 
 def _body_frames(channel: Channel, body: bytes) -> list[bytes]:

@@ -8,7 +8,8 @@
 | closed      | the gateway was closed              | every call fails                             |
 
 Channels die with their connection, and with each error of the broker; whoever holds one asks
-for another. After a failure the next try waits a little, longer each time, up to a second.
+for another. After a failure the next try waits a little, longer each time, up to a second. Once
+a stranger's header has ended a connection, those after it read more carefully (`legible`).
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Link:
         self._connecting: asyncio.Task[Connection] | None = None
         self._is_closed = True
         self._failure_count = 0
+        self._is_careful = False
+        """Whether a message's header has ended a connection."""
         self._server = ""
         self._calm_at_s = 0.0
 
@@ -128,8 +131,11 @@ class Link:
             pause_s = RECONNECT.delay_s(self._failure_count, self._clock.chance())
             await self._clock.sleep(min(pause_s, MAX_PAUSE_S))
         self._failure_count += 1
+        if self._connection is not None and amqp.has_met_illegible(self._connection):
+            # It comes again, until somebody reads it.
+            self._is_careful = True
         async with self._clock.timeout(self._settings.connect_timeout_s):
-            connection = await amqp.connect(self._settings)
+            connection = await amqp.connect(self._settings, is_careful=self._is_careful)
         version = amqp.server_version(connection)
         try:
             check_server(version)

@@ -70,6 +70,8 @@ class RabbitMQConsumer:
         """What was not settled goes back to the queue at once."""
         while self._given_up:
             await asyncio.wait(list(self._given_up))
+        # A settlement whose caller was cancelled: its copy may be sent, and its ack not.
+        await self._settling.under_way()
         channel, self._channel = self._channel, None
         if channel is not None:
             await close_channel(channel)

@@ -79,6 +79,9 @@ def fault_of(error: BaseException, where: Where) -> PumpError | None:
             return Throttled(where.target)
         case sdk.AMQPError() | sdk.ChannelInvalidStateError() | OSError() | TimeoutError():
             return ConnectionFailed(where.address, detail)
+        case OverflowError() | RecursionError():
+            # Of the SDK's reader, at a header that it cannot take apart; see `legible`.
+            return ConnectionFailed(where.address, detail)
         case RuntimeError() if "closed" in detail:
             return ConnectionFailed(where.address, detail)
     return None

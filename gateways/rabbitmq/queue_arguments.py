@@ -56,14 +56,16 @@ def has_sessions(spec: QueueSpec) -> bool:
     return asked
 
 
-def delay_arguments(queue: str, ttl_ms: int) -> dict[str, Any]:
-    """Of a queue whose messages go on to `queue` after so long. It is removed when nobody has
-    declared it for a day longer than that, so it is declared again in good time.
+def delay_arguments(queue: str, ttl_ms: int, *, server: str) -> dict[str, Any]:
+    """Of a queue whose messages go on to `queue` after so long. It is removed, with what is in it,
+    when nobody has used it for a day longer than that, so it is used in good time.
     """
     return {
         "x-queue-type": "quorum",
         "x-message-ttl": ttl_ms,
         "x-expires": ttl_ms + DAY_MS,
+        # Its first message is looked at whenever it is used.
+        **({DELIVERY_LIMIT: -1} if numbers(server) >= (4,) else {}),
         **dead_lettering_to(queue),
     }
 

@@ -23,11 +23,12 @@ from pump.ids import new_id
 from pump.subscription import QueueSpec
 
 from .connection import Link
-from .errors import Where
+from .errors import Where, translated
 from .names import beside, session_queue, sessions_name
 from .publisher import Addressed
 from .queue_arguments import arguments_of, session_arguments
 from .registry import Entry
+from .session_locks import SessionLock
 from .topology import Topology, first_error
 from .wire import Parcel
 
@@ -83,10 +84,12 @@ class SessionIndex:
             await self._topology.count(entry.queue)
         return entry
 
-    async def remove(self, entry: Entry) -> None:
-        """Remove the queue of a group, and whatever is in it."""
-        async with self._link.brief_channel(self._where(entry.queue)) as channel:
-            await channel.queue_delete(entry.queue)
+    async def remove(self, entry: Entry, lock: SessionLock) -> None:
+        """Remove the queue of a group, and whatever is in it, by the connection that has its lock:
+        on another one it could come after somebody else has sorted into the queue.
+        """
+        with translated(self._where(entry.queue)):
+            await lock.channel.queue_delete(entry.queue)
 
     async def send(self, addressed: list[Addressed]) -> None:
         """Put messages into sessions, in this order; raises unless all were taken."""

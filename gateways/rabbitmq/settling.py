@@ -91,6 +91,11 @@ class Settling:
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
+    async def under_way(self) -> None:
+        """Return when all that is being settled now has come to its end."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+
     def forget(self, channel: Channel) -> None:
         """A channel has closed: the broker owns what was received through it."""
         for lease in self.leases:
@@ -112,12 +117,21 @@ class Settling:
         return await asyncio.shield(work)
 
     async def _settle_taken(self, taken: Sequence[tuple[Lease, Action]]) -> Sequence[Refusal]:
-        refusals, unmoved = await self._perform(taken)
+        try:
+            refusals, unmoved = await self._perform(taken)
+        except BaseException:
+            # Kept as taken, it would never end: neither settled nor handed back.
+            for lease, _ in taken:
+                self._give_back(lease)
+            raise
         for lease, fault in unmoved:
-            self.leases.give_back(lease)
-            self._watch(lease.ends_at_s)
+            self._give_back(lease)
             refusals.append(Refusal(lease.delivery, fault))
         return refusals
+
+    def _give_back(self, lease: Lease) -> None:
+        self.leases.give_back(lease)
+        self._watch(lease.ends_at_s)
 
     async def _perform(
         self, taken: Sequence[tuple[Lease, Action]]

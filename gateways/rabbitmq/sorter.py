@@ -7,7 +7,7 @@ Of all gateways that accept sessions of a queue, one sorts at a time: the one th
 | stands by  | another has the lock                     | asks again in half a second            |
 | sorts      | it has the lock                          | publishes, notes, then acks, in order  |
 | sweeps     | it has sorted, or has had nothing to do  | notes what lies there, removes empties |
-| stops      | its channel died                         | stands by                              |
+| stops      | its channel died, or its queue is gone   | stands by                              |
 
 A message is acked only after its session has it, on the connection that has the lock. So whoever
 has the lock next, and he alone removes queues, finds in them whatever was acked here. Dying between
@@ -191,8 +191,16 @@ class Sorter:
             self._is_sorting = False
             self._failure_count = 0
             if self._clock.now_s() >= self._sweeps_at_s:
+                await self._require_subscription(inbox)
                 await self._sweep()
         raise ConnectionFailed(self._link.address, "the sorter's channel was closed")
+
+    async def _require_subscription(self, inbox: _Inbox) -> None:
+        """A queue that was removed and made again has none, and the broker need not say so."""
+        with translated(self._where("sorting")):
+            found = await inbox.channel.queue_declare(self._index.queue, passive=True)
+        if not found.consumer_count:
+            raise ConnectionFailed(self._link.address, "the sorter's queue is another one now")
 
     async def _wait(self, inbox: _Inbox, wait_s: float) -> None:
         try:
@@ -225,10 +233,23 @@ class Sorter:
         await self._move(inbox, part)
 
     async def _move(self, inbox: _Inbox, part: list[_Sorted]) -> None:
-        from . import amqp
-
+        """Publish, note, then ack; whoever stops the sorter waits for it, or all of it would be
+        there twice.
+        """
         if not part:
             return
+        moving = asyncio.create_task(self._move_on(inbox, part), name="rabbitmq sorting")
+        try:
+            await asyncio.shield(moving)
+        except asyncio.CancelledError:
+            await asyncio.wait([moving])
+            if not moving.cancelled():
+                moving.exception()
+            raise
+
+    async def _move_on(self, inbox: _Inbox, part: list[_Sorted]) -> None:
+        from . import amqp
+
         try:
             await self._index.send([(each.queue, each.parcel) for each in part])
         except QueueNotFound as error:
@@ -278,7 +299,7 @@ class Sorter:
         try:
             count = await self._index.count(entry.of)
             if count == 0 and was_empty:
-                await self._index.remove(entry)
+                await self._index.remove(entry, lock)
                 return False
         finally:
             await self._locks.release(lock)

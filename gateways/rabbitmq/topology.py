@@ -111,9 +111,11 @@ class Topology:
             # A delay queue that leads nowhere would keep its messages from everybody.
             await self.count(queue)
             async with self._link.brief_channel(self._where("declaring", stay)) as channel:
-                await channel.queue_declare(
-                    stay, durable=True, arguments=delay_arguments(queue, ttl_ms)
-                )
+                arguments = delay_arguments(queue, ttl_ms, server=self._link.server)
+                await channel.queue_declare(stay, durable=True, arguments=arguments)
+                # To declare a quorum queue again, or to publish to it, does not put off its end;
+                # only to receive from it does. What comes goes back as the channel closes.
+                await channel.basic_get(stay)
             await self.registry.add(Entry(stay, of=queue, role=DELAY))
             self._declared_at_s[stay] = self._clock.now_s()
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -108,24 +109,20 @@ def encode(message: Message) -> Parcel:
 
 def again(parcel: Parcel, *, queue: str, attempts: int) -> Parcel:
     """The same stored message, to be sent once more with the deliveries it had on this queue."""
-    kept = {key: value for key, value in parcel.headers.items() if not _is_brokers(key)}
+    kept = _kept(parcel)
     carried = {ATTEMPTS: {"queue": queue, "count": attempts}}
     return _identified(attrs.evolve(parcel, headers={**kept, **carried}))
 
 
 def sorted_in(parcel: Parcel, *, order: int) -> Parcel:
     """The same stored message as it goes on in a session, after those of a lower order."""
-    kept = {key: value for key, value in parcel.headers.items() if not _is_brokers(key)}
-    return _identified(attrs.evolve(parcel, headers={**kept, ORDER: order}))
+    return _identified(attrs.evolve(parcel, headers={**_kept(parcel), ORDER: order}))
 
 
 def dead(parcel: Parcel, *, queue: str, attempts: int, at_s: float) -> Parcel:
     """What goes to the dead-letter queue when a message has been delivered too often."""
-    kept = {
-        key: value
-        for key, value in parcel.headers.items()
-        if key != ATTEMPTS and not _is_brokers(key)
-    }
+    kept = _kept(parcel)
+    kept.pop(ATTEMPTS, None)
     said = {
         names.ORIGINAL_TOPIC: queue,
         names.REJECTION_REASON: RejectionReason.DELIVERY_ERROR.value,
@@ -177,6 +174,42 @@ def _identified(parcel: Parcel) -> Parcel:
     if parcel.properties.get("message_id"):
         return parcel
     return attrs.evolve(parcel, properties={**parcel.properties, "message_id": new_id()})
+
+
+def _kept(parcel: Parcel) -> dict[str, Any]:
+    """The headers that stay with a message which is sent again."""
+    return {key: _sendable(value) for key, value in parcel.headers.items() if not _is_brokers(key)}
+
+
+def _sendable(value: Any) -> Any:
+    """The value itself where the SDK writes what it has read, and else its text, which is what
+    `decode` makes of it.
+    """
+    return value if _can_be_written(value) else _text(value)
+
+
+def _can_be_written(value: object) -> bool:
+    match value:
+        case str() | bool() | datetime() | bytearray() | None:
+            return True
+        case int():
+            return -(1 << 63) <= value < 1 << 63
+        case float():
+            return _is_single(value)
+        case list():
+            return all(map(_can_be_written, value))
+        case dict():
+            return all(map(_can_be_written, value.values()))
+    return False
+
+
+def _is_single(value: float) -> bool:
+    """Whether four bytes hold it, which is all that the SDK writes."""
+    try:
+        [written] = struct.unpack(">f", struct.pack(">f", value))
+    except OverflowError:
+        return False
+    return bool(written == value)
 
 
 def _headers(table: Mapping[str, Any], odd: object) -> dict[str, str]:

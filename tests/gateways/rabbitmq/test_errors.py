@@ -26,6 +26,8 @@ WHERE = Where("amqp://broker:5672/", "declaring", "orders")
     ("error", "kind"),
     [
         (sdk.ChannelNotFoundEntity("NOT_FOUND"), QueueNotFound),
+        (OverflowError("timestamp out of range"), ConnectionFailed),
+        (RecursionError("maximum recursion depth exceeded"), ConnectionFailed),
         (sdk.ChannelAccessRefused("ACCESS_REFUSED"), AccessDenied),
         (sdk.ChannelLockedResource("RESOURCE_LOCKED"), AccessDenied),
         (sdk.ChannelPreconditionFailed("inequivalent arg"), QueueMismatch),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
 from pamqp.commands import Basic
 
+import gateways.rabbitmq.amqp  # noqa: F401  (as opening a gateway does: not on the loop)
 from gateways.rabbitmq.connection import Link
 from gateways.rabbitmq.limits import PUBLISH_BATCH
 from gateways.rabbitmq.publisher import Fate, Publisher
 from gateways.rabbitmq.wire import Parcel
 from pump.clock import breathe
-from pump.errors import ConnectionFailed, QueueNotFound, Throttled
+from pump.errors import ConnectionFailed, MessageTooLarge, QueueNotFound, Throttled
 from pump.testing import VirtualClock
 
 from .fake_channel import FakeChannel
@@ -79,3 +81,35 @@ async def test_when_the_broker_goes_away_between_parts_then_the_part_before_is_c
     assert fates[:PUBLISH_BATCH] == [None] * PUBLISH_BATCH
     assert {type(fate) for fate in fates[PUBLISH_BATCH:]} == {ConnectionFailed}
     assert len(fates) == 2 * PUBLISH_BATCH + 1
+
+
+async def test_when_one_cannot_be_written_then_confirms_are_still_those_of_their_messages() -> None:
+    """Law 2: a confirm that is taken for another message's would let that one be acked unsent."""
+    link, clock = FakeLink(), VirtualClock()
+    publisher = Publisher(cast(Link, link), clock=clock, patience_s=PATIENCE_S)
+    odd = Parcel(body=b"x", properties={"message_id": "odd"}, headers={"k": object()})
+    with pytest.raises(TypeError):
+        await publisher.publish("orders", [*parcels(3), odd])
+
+    publishing = await publish(link, clock, 1)
+    answer(link, range(1, 2), Basic.Ack())
+
+    assert await publishing == [None]
+
+
+async def test_when_headers_are_over_a_frame_then_only_that_message_is_refused() -> None:
+    """The broker would close the connection, and with it every send on it, again and again."""
+    link, clock = FakeLink(), VirtualClock()
+    publisher = Publisher(cast(Link, link), clock=clock, patience_s=PATIENCE_S)
+    large = Parcel(body=b"x", properties={"message_id": "large"}, headers={"k": "y" * 100_000})
+    first, second = parcels(2)
+
+    publishing = asyncio.create_task(publisher.publish("orders", [first, large, second]))
+    while not link.the_channel.write_queue.qsize():
+        await breathe()
+    answer(link, range(1, 3), Basic.Ack())
+
+    sent, refused, also_sent = await publishing
+    assert (sent, also_sent) == (None, None)
+    assert isinstance(refused, MessageTooLarge)
+    assert b"y" not in link.the_channel.written()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateways.rabbitmq.queue_arguments import (
+    DELIVERY_LIMIT,
     arguments_of,
     delay_arguments,
     has_sessions,
@@ -54,12 +55,15 @@ def test_when_a_queue_has_sessions_then_only_theirs_have_the_limit() -> None:
 
 
 def test_when_a_message_is_delayed_then_its_queue_outlives_it_and_leads_back() -> None:
-    arguments = delay_arguments("orders", 2048)
+    arguments = delay_arguments("orders", 2048, server="3.10.8")
 
     assert arguments["x-message-ttl"] == 2048
     assert arguments["x-expires"] > 24 * 3600 * 1000
     assert arguments["x-dead-letter-routing-key"] == "orders"
     assert arguments["x-dead-letter-strategy"] == "at-least-once"
+    assert DELIVERY_LIMIT not in arguments
+    # RabbitMQ 4 would end the delay of what was looked at twenty times.
+    assert delay_arguments("orders", 2048, server="4.1.0")[DELIVERY_LIMIT] == -1
 
 
 def test_when_arguments_of_ones_own_are_given_then_the_queue_has_them() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import attrs
@@ -212,3 +214,41 @@ def test_when_acks_are_packed_by_hand_then_they_are_the_frames_that_the_sdk_woul
     assert ours == pamqp.frame.marshal(Basic.Ack(delivery_tag=12, multiple=True), 7)
     assert nack == pamqp.frame.marshal(Basic.Nack(delivery_tag=12, requeue=True), 7)
     assert struct.calcsize(amqp._ACK.format) == 21
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\xff\xfe",
+        1e300,
+        0.1,
+        float("nan"),
+        Decimal(4_294_967_295),
+        [b"\xff", {"deep": 1e300}],
+        {"at": datetime(2026, 11, 18, tzinfo=UTC), "n": [1, None, True, 2.5]},
+    ],
+)
+@pytest.mark.parametrize(
+    "sent",
+    [
+        lambda parcel: again(parcel, queue="orders", attempts=1),
+        lambda parcel: sorted_in(parcel, order=1),
+    ],
+)
+def test_when_a_strangers_message_is_sent_again_then_its_odd_headers_stay_as_they_were(
+    value: object, sent: Callable[[Parcel], Parcel]
+) -> None:
+    """The SDK reads more than it writes: text that is none, and numbers of eight bytes."""
+    parcel = Parcel(body=b"x", properties={"message_id": "m"}, headers={"odd": value})
+
+    arrived = carried(sent(parcel))
+
+    assert decode(arrived).headers == decode(parcel).headers
+
+
+def test_when_a_strangers_message_is_a_dead_letter_then_its_odd_headers_stay_as_they_were() -> None:
+    parcel = Parcel(body=b"x", properties={"message_id": "m"}, headers={"odd": b"\xff"})
+
+    arrived = carried(dead(parcel, queue="orders", attempts=3, at_s=0.0))
+
+    assert decode(arrived).headers["odd"] == decode(parcel).headers["odd"]

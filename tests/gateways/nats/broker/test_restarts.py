@@ -12,7 +12,7 @@ from gateways.nats import NatsGateway
 from pump import App, Command, hybrid
 from pump.backoff import Backoff
 from pump.clock import SYSTEM_CLOCK
-from pump.errors import InvalidReceipt, SessionLocked
+from pump.errors import ConnectionFailed, InvalidReceipt, SessionLocked
 from pump.stores.spill import MemorySpill
 from pump.testing.builders import a_message, ack
 from tests.brokers.nats_server import NatsServer
@@ -83,8 +83,9 @@ async def test_when_the_server_is_killed_then_what_was_acked_does_not_come_again
     assert ids(await surely(bench.take_all)) == [str(n) for n in range(10, 20)]
 
 
+@pytest.mark.parametrize("is_missed", [False, True], ids=["at once", "after failed attempts"])
 async def test_when_the_server_may_have_forgotten_a_lease_then_its_receipt_is_not_trusted(
-    server: NatsServer, gateway: NatsGateway, monkeypatch: pytest.MonkeyPatch
+    server: NatsServer, gateway: NatsGateway, monkeypatch: pytest.MonkeyPatch, is_missed: bool
 ) -> None:
     """R9, law 3: a server that is killed right after a delivery gives it to the next who asks,
     and would take the ack of both.
@@ -97,7 +98,11 @@ async def test_when_the_server_may_have_forgotten_a_lease_then_its_receipt_is_no
     consumer = gateway.consumer(bench.subscription(**fields))
     first = await consumer.receive(max_count=20, wait_s=5.0)
 
-    await restart(server)
+    await asyncio.to_thread(server.kill)
+    if is_missed:
+        with pytest.raises(ConnectionFailed):
+            await consumer.settle([ack(each) for each in first])
+    await asyncio.to_thread(server.start)
     refusals = await surely(lambda: consumer.settle([ack(each) for each in first]))
 
     assert [type(each.error) for each in refusals] == [InvalidReceipt] * 20

@@ -14,7 +14,8 @@ from gateways.rabbitmq import RabbitMQGateway
 from pump import App
 from pump.testing.builders import a_message, a_subscription, ack
 
-from .work import Job, a_job_subscription, make
+from ..odd_headers import ODD, publish
+from .work import Job, a_job_subscription, make, receive_surely
 
 pytestmark = pytest.mark.broker
 
@@ -93,3 +94,23 @@ async def test_when_a_stranger_sends_then_every_field_of_amqp_is_understood(
     assert (message.id, message.content_type, message.reply_to) == ("m", "text/plain", "answers")
     assert (message.created_at, delivery.attempt) == (at, 1)
     assert not await consumer.settle([ack(delivery)])
+
+
+async def test_when_headers_are_such_that_the_sdk_fails_then_every_message_is_still_received(
+    gateway: RabbitMQGateway, rabbitmq_url: str, name: str
+) -> None:
+    """Laws 4, 7: each of them ends the connection that meets it first, and would the next."""
+    subscription = a_job_subscription(name)
+    await make(gateway, subscription)
+    for body, written in zip(map(str, range(len(ODD))), ODD.values(), strict=True):
+        await publish(rabbitmq_url, name, body.encode(), written)
+    await gateway.producer(name).send([a_message("ours")])
+
+    consumer = gateway.consumer(subscription)
+    bodies: set[bytes] = set()
+    while len(bodies) < len(ODD) + 1:
+        [delivery] = await receive_surely(gateway, subscription)
+        assert not await consumer.settle([ack(delivery)])
+        bodies.add(delivery.message.body)
+
+    assert bodies == {b"ours", *(str(number).encode() for number in range(len(ODD)))}

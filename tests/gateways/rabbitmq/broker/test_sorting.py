@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import aiormq
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings, sorter
 from gateways.rabbitmq.names import beside, session_queue
 from gateways.rabbitmq.session_index import SessionIndex
+from pump.clock import SYSTEM_CLOCK
 from pump.testing.builders import ack
 from tests.brokers.tcp_proxy import TcpProxy
 
@@ -39,6 +41,32 @@ async def test_when_the_sorter_dies_then_another_one_goes_on_sorting(
 
         assert await take(session, 2) == "b1b2"
         assert await take(await hold(other, subscription, "a"), 1) == "a2"
+
+
+async def test_when_the_sorter_is_closed_in_the_middle_then_nothing_is_there_twice(
+    open_gateway: OpenGateway, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 5: what it has put into sessions it acks, before it goes."""
+    subscription = with_sessions(name)
+    gateway, other = await open_gateway(), await open_gateway()
+    await make(gateway, subscription)
+    await (await hold(gateway, subscription, "b")).aclose()
+    is_between = asyncio.Event()
+    announce = SessionIndex.announce
+
+    async def announce_slowly(index: SessionIndex, groups: Iterable[str], **fields: float) -> None:
+        is_between.set()
+        await SYSTEM_CLOCK.sleep(0.2)
+        await announce(index, groups, **fields)
+
+    monkeypatch.setattr(SessionIndex, "announce", announce_slowly)
+    await send(other, name, "a1")
+    await asyncio.wait_for(is_between.wait(), 15)
+    await gateway.aclose()
+
+    session = await hold(other, subscription, "a")
+    assert await take(session, 1) == "a1"
+    assert not await session.receive(max_count=1, wait_s=1.0)
 
 
 async def test_when_a_note_is_lost_then_the_session_is_found_all_the_same(
@@ -112,6 +140,38 @@ async def test_when_a_dead_owners_messages_are_not_back_yet_then_the_queue_is_no
     await connection.close()
 
 
+async def test_when_the_sorters_lock_is_lost_over_an_empty_queue_then_the_queue_is_not_removed(
+    gateway: RabbitMQGateway, rabbitmq_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R41: from then on another sorter may have put something into it."""
+    monkeypatch.setattr(sorter, "SWEEP_S", 0.3)
+    subscription = with_sessions(name)
+    await make(gateway, subscription)
+    await (await hold(gateway, subscription, "a")).aclose()
+    connection = await aiormq.connect(rabbitmq_url)
+    other = await connection.channel()
+    is_lost = asyncio.Event()
+    count, looks = SessionIndex.count, 0
+
+    async def count_and_lose(index: SessionIndex, group: str) -> int | None:
+        nonlocal looks
+        found = await count(index, group)
+        looks += group == "a" and found == 0
+        if looks == 2 and not is_lost.is_set():
+            # As if this process had stood still for so long that the broker gave it up.
+            await gateway._sorting.aclose()
+            gateway._sorting.allow()
+            await other.basic_publish(b"a1", routing_key=session_queue(name, "a"))
+            is_lost.set()
+        return found
+
+    monkeypatch.setattr(SessionIndex, "count", count_and_lose)
+    await asyncio.wait_for(is_lost.wait(), 15)
+
+    assert await take(await hold(gateway, subscription, "a"), 1) == "a1"
+    await connection.close()
+
+
 async def test_when_a_sessions_queue_was_removed_by_a_person_then_it_is_made_again(
     gateway: RabbitMQGateway, rabbitmq_url: str, name: str
 ) -> None:
@@ -127,6 +187,27 @@ async def test_when_a_sessions_queue_was_removed_by_a_person_then_it_is_made_aga
 
     assert await take(await hold(gateway, subscription, "a"), 2) == "a1a2"
     assert await take(await hold(gateway, subscription, "b"), 1) == "b1"
+
+
+async def test_when_the_queue_was_removed_and_made_again_then_its_messages_are_sorted(
+    gateway: RabbitMQGateway, rabbitmq_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sorter has the lock, so nobody else would."""
+    monkeypatch.setattr(sorter, "SWEEP_S", 0.2)
+    subscription = with_sessions(name)
+    await make(gateway, subscription)
+    await (await hold(gateway, subscription, "b")).aclose()
+    connection = await aiormq.connect(rabbitmq_url)
+    await (await connection.channel()).queue_delete(name)
+    await connection.close()
+
+    # A queue that is made again within milliseconds confuses RabbitMQ 3.10 itself.
+    while gateway._sessions[name]._sorter._inbox is not None:
+        await SYSTEM_CLOCK.sleep(0.02)
+    await make(gateway, subscription)
+    await send(gateway, name, "a1")
+
+    assert await take(await hold(gateway, subscription, "a"), 1) == "a1"
 
 
 async def test_when_a_session_is_held_and_empty_then_its_queue_stays(
