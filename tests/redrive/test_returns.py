@@ -9,7 +9,6 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-import attrs
 import pytest
 from msgspec.structs import replace
 
