@@ -98,7 +98,9 @@ class Settling:
                 return None
             case Undecided():
                 return verdict
-            case Lost(found=None):
+            case Lost(found=found) if found is None or found.size:
+                # What is there is no end, so none of ours was written, whatever our clock says: it
+                # stands still while the machine sleeps.
                 return self._lose(holding)
             case _ if self._desk.now_s >= holding.deadline_s:
                 return self._lose(holding)

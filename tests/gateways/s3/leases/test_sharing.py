@@ -21,6 +21,8 @@ from tests.gateways.s3.leases.worlds import (
     LEASE_S,
     LOST,
     OVER_S,
+    REPEATED,
+    REPEATED_BUSY,
     UNANSWERED,
     World,
     a_lease,
@@ -108,6 +110,28 @@ async def test_when_a_lease_was_taken_over_then_the_store_refuses_whoever_slept(
     holding.deadline_s = world.clock.now_s() + LEASE_S
 
     [refusal] = await sleeper.settle([Settlement(held, action)])  # type: ignore[arg-type]
+
+    assert refusal.is_final
+    await ack_all(other, [again])
+
+
+@pytest.mark.parametrize("fault", [LOST, REPEATED, REPEATED_BUSY])
+async def test_when_a_machine_slept_and_its_ack_is_in_doubt_then_the_next_owner_keeps_the_message(
+    world: World, fault: str
+) -> None:
+    """R6, R9, T8: its clock stood still, and its connections are dead when it wakes up."""
+    sleeper, other = world.process(), world.process()
+    await sleeper.send([a_message()], delay_s=0.0)
+    [held] = await take(sleeper)
+    await world.clock.advance(OVER_S)
+    [again] = await take(other)
+    holding = sleeper._desk.holdings._by_receipt[held.receipt]
+    holding.deadline_s = world.clock.now_s() + LEASE_S
+    world.stores[0].faults.append((lambda request: isinstance(request, Put), fault))
+
+    settling = asyncio.create_task(sleeper.settle([Settlement(held, ACK)]))
+    await world.clock.advance(1.0)
+    [refusal] = await settling
 
     assert refusal.is_final
     await ack_all(other, [again])
