@@ -134,10 +134,15 @@ class Settling:
         async with holding.lock:
             if not holding.is_valid(self._desk.now_s):
                 return self._invalid(delivery)
-            return await self._renew(holding, lease_s)
+            answer = await self._renew(holding, lease_s)
+            if answer is None and not holding.is_valid(self._desk.now_s):
+                # Written by a clock that stood still, and over already; its reply told the time.
+                answer = await self._renew(holding, lease_s)
+            return answer
 
     async def _renew(self, holding: Holding, lease_s: float) -> _Answer:
-        ends_at_s = self._desk.now_s + lease_s
+        asked_at_s = self._desk.now_s
+        ends_at_s = asked_at_s + lease_s
         lease = self._desk.renewal(holding.lease, lease_s)
         tenancy = holding.tenancy
         # Until there is an answer the shorter of the two leases counts.
@@ -146,7 +151,9 @@ class Settling:
         match verdict:
             case Written(etag=etag):
                 holding.etag, holding.lease, holding.is_doubtful = etag, lease, False
-                holding.deadline_s = ends_at_s
+                holding.deadline_s = self._desk.deadline_s(
+                    lease, asked_at_s=asked_at_s, lease_s=lease_s
+                )
                 self._desk.catalogue.note_lease(holding.slot, etag, lease, is_own=True)
                 return None
             case Undecided(error=error):
