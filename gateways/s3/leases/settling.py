@@ -14,11 +14,11 @@ from pump.errors import GatewayError, InvalidReceipt
 from pump.message import Delivery
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
-from ..store.objects import Written
+from ..store.objects import Found, Written
 from .burial import Burial
 from .desk import Desk
 from .holdings import Holding
-from .protocol.tenancy import ack, hand_back, renew
+from .protocol.tenancy import ack, hand_back, lease_in, renew
 from .protocol.writing import Lost, Undecided
 
 _Answer = GatewayError | None
@@ -98,9 +98,9 @@ class Settling:
                 return None
             case Undecided():
                 return verdict
-            case Lost(found=found) if found is None or found.size:
-                # What is there is no end, so none of ours was written, whatever our clock says: it
-                # stands still while the machine sleeps.
+            case Lost(found=found) if found is None or _is_successor(found, holding):
+                # Nobody claims over an end, so none of ours was written, whatever our clock says:
+                # it stands still while the machine sleeps.
                 return self._lose(holding)
             case _ if self._desk.now_s >= holding.deadline_s:
                 return self._lose(holding)
@@ -172,6 +172,14 @@ class Settling:
 
     def _invalid(self, delivery: Delivery) -> GatewayError:
         return InvalidReceipt(self._desk.facts.name, delivery.receipt)
+
+
+def _is_successor(found: Found, holding: Holding) -> bool:
+    """Whether a lease was claimed over ours. One without a higher number is of a message that
+    was done and cleared away, and will not be confirmed.
+    """
+    lease = lease_in(found)
+    return lease is not None and lease.fence > holding.lease.fence
 
 
 async def _refusals(
