@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import TypeVar
 
-from pump.errors import MappingError
+from pump.errors import GatewayError, MappingError
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
@@ -108,12 +108,17 @@ class Scout:
                 await self._chart(desk.catalogue.stretch_start(number))
 
     async def clean_up(self) -> None:
-        """Remove what is finished and old enough."""
+        """Remove what is finished and old enough. Nobody waits for it: what fails is logged, and
+        done another time.
+        """
         desk = self._desk
-        for batch in desk.catalogue.to_clean_up(desk.earliest_s):
-            key, leases = batch_key(desk.around.keys, batch), lease_keys(desk.around.keys, batch)
-            if await desk.driver.run(clean_up(key, leases)):
-                desk.catalogue.drop(batch.number)
+        try:
+            for batch in desk.catalogue.to_clean_up(desk.earliest_s):
+                key = batch_key(desk.around.keys, batch)
+                if await desk.driver.run(clean_up(key, lease_keys(desk.around.keys, batch))):
+                    desk.catalogue.drop(batch.number)
+        except GatewayError as error:
+            _log.warning(vocabulary.DELETE_FAILED, queue=desk.facts.name, error=str(error))
 
     def _has_any(self) -> bool:
         return self._desk.choosing.has_next(self._desk.earliest_s)
