@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from math import ceil, floor
+from math import ceil, floor, pow
 
 import attrs
 
@@ -176,6 +176,8 @@ _OBJECT_MESSAGES = 100
 _OBJECT_BYTES = 1024 * 1024
 _SEGMENT_BYTES = 8 * 1024 * 1024
 _PAGE = 1000
+_SHARED_RECEIVE = 10
+"""How many messages a receive claims at most where processes share a queue; a listing each."""
 _FIRST_POLL_S = 0.1
 _FACTS_S = 60.0
 """How often a process reads what its queue is like."""
@@ -187,8 +189,10 @@ _SQS_POLL_S = 20.0
 def _leases(w: Workload) -> tuple[Part, ...]:
     together = max(1, min(w.batch, _OBJECT_MESSAGES, _OBJECT_BYTES // w.body_bytes))
     objects = w.messages / together
-    readers = min(w.processes, together)
+    # Each reads what it gets a part of, and half of what others were about to empty.
+    readers = (_readers(w, together) + min(w.processes, together)) / 2
     vain = w.messages * _vain_claims(w)
+    around = w.messages / min(w.receive, _SHARED_RECEIVE) if w.processes > 1 else 0.0
     return (
         Part("send", Requests(puts=2 * objects)),
         Part("find", Requests(lists=w.processes * objects / _PAGE + _looks(w))),
@@ -196,7 +200,7 @@ def _leases(w: Workload) -> tuple[Part, ...]:
         Part("claim", Requests(puts=w.messages, gets=w.messages / min(w.receive, together))),
         Part("renew", Requests(puts=w.messages * w.renewals)),
         Part("settle", Requests(puts=w.messages)),
-        Part("contend", Requests(puts=vain, lists=vain / 8, gets=vain / together)),
+        Part("contend", Requests(puts=vain, lists=around, gets=vain / together)),
         Part("clean up", Requests(deletes=2 * objects)),
         Part("settings", Requests(gets=_facts(w))),
         Part("idle", Requests(lists=w.processes * w.idle_s / w.poll_s)),
@@ -245,10 +249,10 @@ def _readers(w: Workload, together: int) -> float:
 
 
 def _vain_claims(w: Workload) -> float:
-    """Claims a message that another process was quicker with. Counted, not derived: they begin at
-    places of their own, and meet the more often the more there are.
+    """Claims a message that another process was quicker with. Counted, not derived: each takes an
+    order of its own, and they meet the more often the more they claim at once.
     """
-    return 0.27 * w.processes**0.8 if w.processes > 1 else 0.0
+    return 0.016 * (1 - 1 / w.processes) * pow(w.consumers, 0.7)
 
 
 def _looks(w: Workload) -> float:

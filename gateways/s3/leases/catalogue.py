@@ -21,9 +21,10 @@ from .slots import ClosedBatch, Finished, OpenBatch, Phase, Sighting, Slot
 
 _SHARED_S = 60.0
 """How long a process that met another one reckons with it."""
-_STRETCH = 256
+_STRETCH = 512
 """About so many messages in a row are claimed in an order of its own by each process that shares a
-queue: in the same order, each would claim what the others claim, and pay for it in vain."""
+queue: in the same order, each would claim what the others claim, and pay for it in vain. Half a
+page of leases, so that one listing shows all that others have of a stretch."""
 
 
 @attrs.frozen(kw_only=True)
@@ -80,9 +81,14 @@ class Catalogue:
     def order_of(self, number: int) -> int:
         """Where a batch comes; the least is claimed from first."""
         if self._stretch > 1:
-            start = number - number % self._stretch
-            number = start + (number - self._chance(start)) % self._stretch
+            # Shuffled, not begun elsewhere: two that go in a row keep step from where they meet on.
+            start = self.stretch_start(number)
+            number = (start << 64) + (self._chance(number) << 32) + number - start
         return -number if self.habits.is_lifo else number
+
+    def stretch_start(self, number: int) -> int:
+        """The first number of those that are claimed in an order of their own with this one."""
+        return number - number % self._stretch
 
     def note_rival(self) -> None:
         """Another process claimed what this one wanted: take the batches in another order."""

@@ -67,6 +67,14 @@ class Choosing:
         self._of.line.promote(earliest_s)
         return self._next() is not None
 
+    def next_number(self, earliest_s: float) -> int | None:
+        """The number of the batch that comes next, whether it was read or not."""
+        self._of.line.promote(earliest_s)
+        slot, closed = self._of.line.first(), self._of.closed.first()
+        if closed is not None and (slot is None or self._comes_before(slot)):
+            return closed.id.number
+        return None if slot is None else slot.id.number
+
     def needs(self, max_count: int, earliest_s: float) -> Need | None:
         """What has to be read before so many can be picked; None when nothing would help."""
         self._of.line.promote(earliest_s)

@@ -77,7 +77,7 @@ class Claiming:
             return None
         letter = opened.content.letters[slot.id.place]
         key, before, etag = lease_key(desk.around.keys, slot.id), slot.lease, slot.etag
-        deadline_s = desk.now_s + lease_s
+        asked_at_s = desk.now_s
         lease = desk.claim(before, lease_s)
         steps = claim_fresh(key, lease) if etag is None else reclaim(key, etag, lease)
         try:
@@ -96,7 +96,7 @@ class Claiming:
             key=key,
             etag=verdict.etag,
             lease=lease,
-            deadline_s=deadline_s,
+            deadline_s=desk.deadline_s(lease, asked_at_s=asked_at_s, lease_s=lease_s),
             is_burial=before is not None and desk.is_last(before.attempt),
         )
 

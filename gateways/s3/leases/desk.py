@@ -53,6 +53,12 @@ class Desk:
             nonce=self.around.new_id(),
         )
 
+    def deadline_s(self, lease: Lease, *, asked_at_s: float, lease_s: float) -> float:
+        """Until when, by the local clock, a lease that was written may be counted on."""
+        by_the_store_s = self.now_s + lease.expires_s - self.around.time.latest_s()
+        # The second is less only if the clock stood still, with the machine, before it was asked.
+        return min(asked_at_s + lease_s, by_the_store_s)
+
     def renewal(self, lease: Lease, lease_s: float) -> Lease:
         """The same tenancy with another end."""
         expires_s = self.around.time.end_s(lease_s)

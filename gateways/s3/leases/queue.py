@@ -139,6 +139,7 @@ class LeasedQueue:
         while True:
             if desk.catalogue.is_shared(desk.earliest_s):
                 max_count = min(max_count, _SHARED_COUNT)
+                await self._scout.look_around()
             if self._scout.is_stale or desk.choosing.needs(max_count, desk.earliest_s):
                 await self._scout.find(max_count, asked)
             picked = desk.choosing.pick(max_count, desk.earliest_s)

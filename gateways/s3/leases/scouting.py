@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import TypeVar
 
-from pump.errors import MappingError
+from pump.errors import GatewayError, MappingError
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
@@ -45,6 +45,8 @@ _GAP_S = 10.0
 _MAX_GAPS = 1000
 _MAX_READS = 32
 _MAX_STRAYS = 8
+_FRESH_S = 0.05
+"""For how long one listing of leases serves all receives of a process that shares the queue."""
 _log = get_logger("gateways.s3")
 _T = TypeVar("_T")
 
@@ -64,6 +66,7 @@ class Scout:
         self._looked_at_s = -inf
         self._relist_at_s = -inf
         self._sweep_at_s = -inf
+        self._charted_at_s = -inf
         self._chart_again_at_s = -inf
         self._listed_upto = 0
         self._highest: int | None = None
@@ -91,13 +94,31 @@ class Scout:
                 await self._look(max_count)
             return self._has_any()
 
-    async def clean_up(self) -> None:
-        """Remove what is finished and old enough."""
+    async def look_around(self) -> None:
+        """List the leases around what comes next, for a process that shares the queue: a listing
+        costs as much as one claim in vain, and saves several.
+        """
         desk = self._desk
-        for batch in desk.catalogue.to_clean_up(desk.earliest_s):
-            key, leases = batch_key(desk.around.keys, batch), lease_keys(desk.around.keys, batch)
-            if await desk.driver.run(clean_up(key, leases)):
-                desk.catalogue.drop(batch.number)
+        async with self._looking:
+            if desk.facts.is_strict or desk.now_s < self._charted_at_s + _FRESH_S:
+                # A strict claim is followed by a listing, and only one is made at a time.
+                return
+            number = desk.choosing.next_number(desk.earliest_s)
+            if number is not None:
+                await self._chart(desk.catalogue.stretch_start(number))
+
+    async def clean_up(self) -> None:
+        """Remove what is finished and old enough. Nobody waits for it: what fails is logged, and
+        done another time.
+        """
+        desk = self._desk
+        try:
+            for batch in desk.catalogue.to_clean_up(desk.earliest_s):
+                key = batch_key(desk.around.keys, batch)
+                if await desk.driver.run(clean_up(key, lease_keys(desk.around.keys, batch))):
+                    desk.catalogue.drop(batch.number)
+        except GatewayError as error:
+            _log.warning(vocabulary.DELETE_FAILED, queue=desk.facts.name, error=str(error))
 
     def _has_any(self) -> bool:
         return self._desk.choosing.has_next(self._desk.earliest_s)
@@ -207,6 +228,7 @@ class Scout:
         first = 0 if is_sweep else number
         # Whoever begins cannot tell how long a lease has stood: it is read at once.
         is_first = self._sweep_at_s == -inf
+        self._charted_at_s = desk.now_s
         self._chart_again_at_s = desk.now_s + desk.settings.look_again_s
         turn = desk.catalogue.turn
         steps = list_page(keys.pending, before_leases(keys, first))

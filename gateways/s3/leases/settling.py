@@ -14,11 +14,11 @@ from pump.errors import GatewayError, InvalidReceipt
 from pump.message import Delivery
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
-from ..store.objects import Written
+from ..store.objects import Found, Written
 from .burial import Burial
 from .desk import Desk
 from .holdings import Holding
-from .protocol.tenancy import ack, hand_back, renew
+from .protocol.tenancy import ack, hand_back, lease_in, renew
 from .protocol.writing import Lost, Undecided
 
 _Answer = GatewayError | None
@@ -98,7 +98,9 @@ class Settling:
                 return None
             case Undecided():
                 return verdict
-            case Lost(found=None):
+            case Lost(found=found) if found is None or _is_successor(found, holding):
+                # Nobody claims over an end, so none of ours was written, whatever our clock says:
+                # it stands still while the machine sleeps.
                 return self._lose(holding)
             case _ if self._desk.now_s >= holding.deadline_s:
                 return self._lose(holding)
@@ -132,10 +134,15 @@ class Settling:
         async with holding.lock:
             if not holding.is_valid(self._desk.now_s):
                 return self._invalid(delivery)
-            return await self._renew(holding, lease_s)
+            answer = await self._renew(holding, lease_s)
+            if answer is None and not holding.is_valid(self._desk.now_s):
+                # Written by a clock that stood still, and over already; its reply told the time.
+                answer = await self._renew(holding, lease_s)
+            return answer
 
     async def _renew(self, holding: Holding, lease_s: float) -> _Answer:
-        ends_at_s = self._desk.now_s + lease_s
+        asked_at_s = self._desk.now_s
+        ends_at_s = asked_at_s + lease_s
         lease = self._desk.renewal(holding.lease, lease_s)
         tenancy = holding.tenancy
         # Until there is an answer the shorter of the two leases counts.
@@ -144,7 +151,9 @@ class Settling:
         match verdict:
             case Written(etag=etag):
                 holding.etag, holding.lease, holding.is_doubtful = etag, lease, False
-                holding.deadline_s = ends_at_s
+                holding.deadline_s = self._desk.deadline_s(
+                    lease, asked_at_s=asked_at_s, lease_s=lease_s
+                )
                 self._desk.catalogue.note_lease(holding.slot, etag, lease, is_own=True)
                 return None
             case Undecided(error=error):
@@ -163,6 +172,14 @@ class Settling:
 
     def _invalid(self, delivery: Delivery) -> GatewayError:
         return InvalidReceipt(self._desk.facts.name, delivery.receipt)
+
+
+def _is_successor(found: Found, holding: Holding) -> bool:
+    """Whether a lease was claimed over ours. One without a higher number is of a message that
+    was done and cleared away, and will not be confirmed.
+    """
+    lease = lease_in(found)
+    return lease is not None and lease.fence > holding.lease.fence
 
 
 async def _refusals(

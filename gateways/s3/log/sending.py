@@ -90,6 +90,8 @@ class Sender:
             except Exception as error:  # broad: whoever sends is told, whatever it is
                 _end_all(parcels, error)
             except BaseException:
+                # What has gathered meanwhile is told as well: nobody comes for it any more.
+                parcels, self._waiting = parcels + self._waiting, []
                 _end_all(parcels, _stopped())
                 raise
             else:

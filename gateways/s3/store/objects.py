@@ -82,7 +82,12 @@ class Refused:
 
 @attrs.frozen
 class Busy:
-    """Another write of this key was under way (409): nothing is decided, try again."""
+    """Another write of this key was under way (409): nothing is decided, try again.
+    `may_be_ours` when the request was made more than once on the way: an earlier copy may have been
+    written, and the next try be refused because of it.
+    """
+
+    may_be_ours: bool = False
 
 
 @attrs.frozen

@@ -68,19 +68,19 @@ def refused(bucket: str, trouble: str) -> ConfigurationError:
 
 def _write(request: Put) -> Steps[str | None]:
     """The ETag of what was written, None when it was refused."""
+    is_doubtful = False
     for _ in range(_MAX_TRIES):
         reply: Reply = yield request
         match reply:
             case Written(etag):
                 return etag
-            case Refused(may_be_ours=True):
-                return (yield from _ours(request))
-            case Refused():
-                return None
+            case Refused(may_be_ours=may_be_ours):
+                return (yield from _ours(request)) if is_doubtful or may_be_ours else None
             case Unknown(error):
                 raise error
             case _:
                 assert isinstance(reply, Busy)
+                is_doubtful = is_doubtful or reply.may_be_ours
     raise ConnectionFailed(request.key, f"it was busy {_MAX_TRIES} times")
 
 

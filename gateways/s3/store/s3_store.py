@@ -11,7 +11,7 @@
 | denied, no bucket, expired credentials and such | raised: nothing that trying again mends    |
 
 The SDK tries again by itself, and its second try may find what its first one wrote. It says how
-often it tried, which makes a refusal one that `may_be_ours`.
+often it tried, which makes a refusal, or a conflict, one that `may_be_ours`.
 """
 
 from __future__ import annotations
@@ -187,12 +187,13 @@ class S3Store:
 
 
 def _unwritten(fault: RequestRefused | ObjectNotFound) -> Refused | Busy:
+    may_be_ours = _retry_count(metadata_of(fault)) > 0
     if isinstance(fault, RequestRefused):
         if fault.code in _CONFLICT:
-            return Busy()
+            return Busy(may_be_ours)
         if fault.code not in _CONDITION_FAILED:
             raise fault
-    return Refused(may_be_ours=_retry_count(metadata_of(fault)) > 0)
+    return Refused(may_be_ours)
 
 
 def _is_whole(metadata: Mapping[str, Any]) -> bool:

@@ -95,6 +95,21 @@ async def test_when_the_tail_is_removed_then_sends_go_on_behind_what_is_there(
     assert bodies(await take(gateway)) == "ABC"
 
 
+async def test_when_the_tail_is_removed_then_ends_that_were_left_end_nothing_new(
+    house: House,
+) -> None:
+    """R1: a process died between the removal of a batch and that of its leases."""
+    gateway = await a_queue(house, Layout.LEASES)
+    await send(gateway, "A")
+    assert await settle(gateway, *await take(gateway)) == []
+    for key in (*house.keys("messages/"), KEYS.tail):
+        house.remove(key)
+
+    await send(await house.gateway(), "B")
+
+    assert bodies(await take(await house.gateway())) == "B"
+
+
 async def test_when_the_tail_cannot_be_read_then_sends_fail_until_it_is_removed(
     house: House,
 ) -> None:

@@ -46,6 +46,30 @@ async def test_when_the_store_is_silent_then_closing_takes_no_longer_than_one_re
     assert asyncio.all_tasks() - tasks <= {receiving}
 
 
+async def test_when_a_send_waits_behind_one_without_an_answer_then_closing_tells_both(
+    house: House, layout: Layout
+) -> None:
+    """R51: what had gathered for the next write hears of the end as well."""
+    gateway = await house.gateway(layout)
+    await ensure(gateway, "orders")
+    producer = gateway.producer("orders")
+    await producer.send([a_message("A")])
+    house.is_silent.set()
+    first = asyncio.create_task(producer.send([a_message("B")]))
+    await house.clock.settle()
+    behind = asyncio.create_task(producer.send([a_message("C")]))
+    await house.clock.settle()
+
+    closing = asyncio.create_task(gateway.aclose())
+    await house.clock.advance(PATIENCE_S)
+    await closing
+    done, _ = await asyncio.wait([first, behind], timeout=5)
+
+    assert done == {first, behind}
+    for each in done:
+        assert isinstance(each.exception(), ConnectionFailed)
+
+
 async def test_when_the_store_is_silent_then_closing_leaves_no_burial_behind(
     house: House, layout: Layout
 ) -> None:

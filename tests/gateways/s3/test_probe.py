@@ -112,6 +112,17 @@ async def test_when_the_sdk_was_refused_because_of_itself_then_that_is_no_troubl
     assert await drive(probe("probe/1/", new_id), OddStore(answers_late)) == ""
 
 
+async def test_when_what_was_busy_was_written_after_all_then_that_is_no_trouble() -> None:
+    """T8: the first copy of the request is there, the second one met another write."""
+
+    def is_busy_after_the_first(s3: ModelS3, request: Request) -> Reply:
+        is_first = isinstance(request, Put) and not s3.objects
+        reply = s3.apply(request)
+        return Busy(may_be_ours=True) if is_first else reply
+
+    assert await drive(probe("probe/1/", new_id), OddStore(is_busy_after_the_first)) == ""
+
+
 async def test_when_the_store_is_busy_then_it_is_asked_again_but_not_for_ever() -> None:
     """T8, R51."""
     met: list[Request] = []

@@ -13,8 +13,8 @@ from ...keys import QueueKeys
 from ...store.driving import Steps
 from ...store.objects import Found, Put, Written
 from ..codec import Tail, decode_tail, encode_tail
-from ..names import batch_of
-from .listing import list_all
+from ..names import batch_of, message_of
+from .listing import survey
 from .writing import Lost, Undecided, read, write
 
 _MAX_ROUNDS = 50
@@ -70,12 +70,14 @@ def _read_tail(keys: QueueKeys) -> Steps[KnownTail | Undecided]:
         return _tail(there)
     if isinstance(there, Undecided):
         return there
-    # No number was ever taken, or somebody removed the tail: none may be taken twice.
-    batches = yield from list_all(keys.messages)
-    if isinstance(batches, Undecided):
-        return batches
-    numbers = [batch.number for entry in batches if (batch := batch_of(keys, entry.key))]
-    return KnownTail(max(numbers, default=0) + 1, None)
+    # No number was ever taken, or somebody removed the tail: none may be taken twice, nor one of
+    # which an end is left, or its messages would be taken for done.
+    seen = yield from survey(keys)
+    if isinstance(seen, Undecided):
+        return seen
+    batches = [batch.number for entry in seen[0] if (batch := batch_of(keys, entry.key))]
+    leases = [message.number for entry in seen[1] if (message := message_of(keys, entry.key))]
+    return KnownTail(max([*batches, *leases], default=0) + 1, None)
 
 
 def _tail(found: Found) -> KnownTail:

@@ -66,9 +66,9 @@ def hand_back(tenancy: Tenancy, lease: Lease) -> Steps[Verdict]:
 def ack(tenancy: Tenancy) -> Steps[Verdict]:
     """Mark the message as done.
 
-    `Gone`, or `Lost` after a look: our own write that got no answer has done it, if our lease is
-    not over by the local clock, for until then nobody else may write here. Afterwards it may have
-    been another's, and counts as lost.
+    `Gone`, or `Lost` after a look, but not to a later claim: our own write that got no answer has
+    done it, if our lease is not over by the local clock, for until then nobody else may write here.
+    Afterwards it may have been another's, and counts as lost.
     """
     return (yield from _replace(tenancy, DONE, lambda _: False))
 

@@ -5,7 +5,8 @@
 | `Written`              | decided, for us                | the end                         |
 | `Refused`, no doubt    | decided, for another           | the end: `Lost`, without a look |
 | `Refused`, may be ours | perhaps our own write is there | read back                       |
-| `Busy`                 | nothing is decided             | the same write again            |
+| `Busy`                 | nothing is decided             | the same write again, in doubt  |
+|                        |                                | if it was made more than once   |
 | `Unknown`              | it happened, or may happen yet | read back, and in doubt         |
 
 Read back, our own body is a decision for us, another's one for another. The version we wanted to
@@ -62,6 +63,7 @@ def write(
         if isinstance(reply, Written):
             return reply
         if isinstance(reply, Busy):
+            is_doubtful = is_doubtful or reply.may_be_ours
             continue
         if isinstance(reply, Unknown):
             is_doubtful, error = True, reply.error

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
 from gateways.s3.layout import S3QueueSettings
 from gateways.s3.leases.names import BatchId, MessageId, batch_key, lease_key
 from gateways.s3.limits import MAX_BODY_BYTES
-from gateways.s3.store.objects import List, Put, Remove, Request
+from gateways.s3.store.objects import List, Put, Remove, Reply, Request
 from pump.clock import breathe
-from pump.errors import ConnectionFailed, MessageTooLarge
+from pump.errors import AccessDenied, ConnectionFailed, MessageTooLarge
 from pump.message import Message
 from pump.outcome import ABANDON, ACK, Defer, Settlement
 from pump.testing.builders import a_message
@@ -20,6 +21,7 @@ from tests.gateways.s3.leases.worlds import (
     LOST,
     OVER_S,
     World,
+    ack_all,
     bodies,
     take,
     take_all,
@@ -311,3 +313,32 @@ async def test_when_a_batch_cannot_be_read_then_the_others_are_delivered(world: 
     world.s3.apply(Put(batch_key(KEYS, BatchId(1, 1)), b"not a batch"))
 
     assert bodies(await take_all(queue)) == "B"
+
+
+async def test_when_nothing_may_be_removed_then_the_queue_goes_on_and_no_task_fails(
+    world: World,
+) -> None:
+    """R51: expired credentials, for instance; what is done is cleared away later."""
+    queue, failed = world.process(), []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: failed.append(context))
+    await queue.send(some("A"), delay_s=0.0)
+    await ack_all(queue, await take(queue))
+    store, perform = world.stores[0], world.stores[0].perform
+
+    async def refuse_removals(request: Request) -> Reply:
+        if isinstance(request, Remove):
+            raise AccessDenied("s3://bucket", "s3:DeleteObject")
+        return await perform(request)
+
+    store.perform = refuse_removals  # type: ignore[method-assign]
+    await world.clock.advance(S3QueueSettings().linger_s + 5.0)
+    assert await take(queue) == []
+    await world.clock.settle()
+    gc.collect()
+    store.perform = perform  # type: ignore[method-assign]
+    assert await take(queue) == []
+    await world.clock.settle()
+
+    assert failed == []
+    assert world.keys("messages/") == world.keys("pending/") == []

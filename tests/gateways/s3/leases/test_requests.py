@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
-from gateways.s3.layout import S3QueueSettings
+from gateways.s3.cost import Workload
+from gateways.s3.layout import Layout, S3QueueSettings
 from gateways.s3.leases import LeasedQueue
 from gateways.s3.leases.protocol.numbers import take_numbers
 from pump.testing.builders import a_message
+from tests.gateways.s3.counted import counted
 from tests.gateways.s3.leases.worlds import (
     KEYS,
     World,
@@ -124,8 +126,21 @@ async def test_when_several_processes_share_single_messages_then_few_claims_are_
 
     ids = [each for share in shares for each in share]
     assert len(ids) == len(set(ids)) == 500
-    # A claim and an ack each, and a claim in vain; in the order of numbers there were three.
-    assert world.s3.counts["put"] / len(ids) <= 3.5
+    # A claim and an ack each, and few in vain; in the order of numbers there were three.
+    assert world.s3.counts["put"] / len(ids) <= 2.5
+
+
+@pytest.mark.parametrize("batch", [10, 100])
+@pytest.mark.parametrize("process_count", [2, 4])
+def test_when_requests_take_their_time_then_sharing_costs_under_three_requests_a_message(
+    batch: int, process_count: int
+) -> None:
+    """R12, R50: while one lists, reads and claims, the others claim as well."""
+    workload = Workload(
+        messages=1000, batch=batch, consumers=10 * process_count, processes=process_count
+    )
+
+    assert counted(Layout.LEASES, workload).billable / workload.messages <= 3
 
 
 async def test_when_ten_thousand_are_pending_then_the_first_are_had_with_a_handful_of_requests(

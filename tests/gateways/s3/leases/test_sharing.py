@@ -21,6 +21,8 @@ from tests.gateways.s3.leases.worlds import (
     LEASE_S,
     LOST,
     OVER_S,
+    REPEATED,
+    REPEATED_BUSY,
     UNANSWERED,
     World,
     a_lease,
@@ -111,6 +113,62 @@ async def test_when_a_lease_was_taken_over_then_the_store_refuses_whoever_slept(
 
     assert refusal.is_final
     await ack_all(other, [again])
+
+
+@pytest.mark.parametrize("fault", [LOST, REPEATED, REPEATED_BUSY])
+async def test_when_a_machine_slept_and_its_ack_is_in_doubt_then_the_next_owner_keeps_the_message(
+    world: World, fault: str
+) -> None:
+    """R6, R9, T8: its clock stood still, and its connections are dead when it wakes up."""
+    sleeper, other = world.process(), world.process()
+    await sleeper.send([a_message()], delay_s=0.0)
+    [held] = await take(sleeper)
+    await world.clock.advance(OVER_S)
+    [again] = await take(other)
+    holding = sleeper._desk.holdings._by_receipt[held.receipt]
+    holding.deadline_s = world.clock.now_s() + LEASE_S
+    world.stores[0].faults.append((lambda request: isinstance(request, Put), fault))
+
+    settling = asyncio.create_task(sleeper.settle([Settlement(held, ACK)]))
+    await world.clock.advance(1.0)
+    [refusal] = await settling
+
+    assert refusal.is_final
+    await ack_all(other, [again])
+
+
+async def test_when_a_machine_slept_before_a_claim_then_nobody_else_gets_what_it_delivers(
+    world: World,
+) -> None:
+    """R12, T8: its clock stood still, so the lease it writes first is over at the store already."""
+    sleeper, other = world.process(), world.process()
+    await sleeper.send(list(map(a_message, "AB")), delay_s=0.0)
+    await ack_all(sleeper, await take(sleeper))
+    awake_s = world.s3.server_s
+    world.s3.server_s = lambda: awake_s() + 3600.0
+
+    [held] = await take(sleeper)
+
+    assert held.attempt == 1
+    assert held.lease_expires_at_s > world.clock.now_s()
+    assert await take(other) == []
+    await ack_all(sleeper, [held])
+
+
+async def test_when_a_machine_slept_before_a_renewal_then_nobody_else_gets_what_it_goes_on_with(
+    world: World,
+) -> None:
+    """R15, T8: nobody had taken it over, but what it writes first is over at the store already."""
+    sleeper, other = world.process(), world.process()
+    await sleeper.send([a_message()], delay_s=0.0)
+    [held] = await take(sleeper)
+    awake_s = world.s3.server_s
+    world.s3.server_s = lambda: awake_s() + 3600.0
+
+    assert await sleeper.extend([held], lease_s=LEASE_S) == []
+
+    assert await take(other) == []
+    await ack_all(sleeper, [held])
 
 
 async def test_when_a_lease_is_renewed_then_others_wait_for_its_new_end(world: World) -> None:

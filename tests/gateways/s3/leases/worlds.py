@@ -32,7 +32,8 @@ LOST = "the request is lost"
 UNANSWERED = "the answer is lost"
 BUSY = "another write is under way"
 REPEATED = "the request arrives twice"
-FAULTS = [LOST, UNANSWERED, BUSY, REPEATED]
+REPEATED_BUSY = "it is written, and its repetition finds another write under way"
+FAULTS = [LOST, UNANSWERED, BUSY, REPEATED, REPEATED_BUSY]
 
 _UNKNOWN = Unknown(ConnectionFailed("s3", "no answer"))
 
@@ -46,6 +47,8 @@ def struck(apply: Callable[[Request], Reply], request: Request, fault: Fault | N
     reply = apply(request)
     if fault == UNANSWERED:
         return _UNKNOWN
+    if fault == REPEATED_BUSY:
+        return Busy(may_be_ours=True) if isinstance(request, Put) else reply
     if fault == REPEATED:
         reply = apply(request)
         return Refused(may_be_ours=True) if isinstance(reply, Refused) else reply

@@ -131,6 +131,16 @@ async def test_when_the_sdk_asked_twice_then_what_is_in_the_way_may_be_ours(
     assert len(aws.seen) == 2
 
 
+@pytest.mark.parametrize("fault", [Reset(), BREAKDOWN, SLOW_DOWN], ids=["reset", "500", "503"])
+async def test_when_the_sdk_asked_twice_then_what_was_busy_may_be_written_by_us(
+    aws: FakeAws, store: S3Store, fault: Step
+) -> None:
+    """T8: 409 says that the second copy decided nothing, and not what became of the first."""
+    aws.script.extend([fault, CONFLICT])
+
+    assert await store.perform(NEW) == Busy(may_be_ours=True)
+
+
 async def test_when_a_used_connection_breaks_then_nobody_repeats_a_write_unseen(
     aws: FakeAws, make_store: MakeStore
 ) -> None:

@@ -7,7 +7,8 @@
 | unheard   | applies it                                 | `Unknown` after a timeout              |
 | late      | applies it long after the timeout          | `Unknown` after a timeout              |
 | retried   | sees it twice: the reply of the first is   | the reply of the second; a refusal may |
-|           | lost, or the first comes after the second  | be by its own (`may_be_ours`)          |
+|           | lost, or the first comes after the second  | be by its own (`may_be_ours`), or a    |
+|           |                                            | 409 that says nothing of the first     |
 | busy      | 409 of a conditional write: nothing        | `Busy`                                 |
 | broken    | 500 or 503: applied or not                 | `Unknown`                              |
 """
@@ -102,8 +103,7 @@ class Network:
         for name in NAMES:
             drawn -= getattr(self.faults, name)
             if drawn < 0:
-                is_conditional = isinstance(request, Put) and (request.is_new or request.if_match)
-                return name if name != "busy" or is_conditional else "fine"
+                return name if name != "busy" or _is_conditional(request) else "fine"
         return "fine"
 
     def _send(self, call: _Call, fate: str) -> None:
@@ -133,7 +133,11 @@ class Network:
         again_s = there_s + self._rng.uniform(0.05, 1.0)
         first_s = self._rng.choice((there_s, there_s, again_s + 0.02, self._late_s(again_s)))
         self._let_in(first_s, call)
-        self._after(again_s, self._apply, call, True)
+        if _is_conditional(call.request) and self._rng.random() < 0.2:
+            busy = Busy(may_be_ours=True)
+            self._after(again_s + self._trip_s(), self._answer, call, busy, self.s3.date_s)
+        else:
+            self._after(again_s, self._apply, call, True)
 
     def _let_in(self, delay_s: float, call: _Call) -> None:
         self.late_count += 1
@@ -163,7 +167,7 @@ class Network:
         if date_s is not None:
             now_s = process.machine.local_s()
             process.time.observe(date_s, sent_s=call.sent_s, received_s=now_s)
-        process.doubts += isinstance(reply, Unknown) or reply == Refused(may_be_ours=True)
+        process.doubts += isinstance(reply, Unknown) or getattr(reply, "may_be_ours", False)
         if isinstance(reply, Unknown | Busy):
             self.trace.note(process.name, "hears", f"{type(reply).__name__} of {call.request}")
         call.done.set_result(reply)
@@ -184,6 +188,10 @@ class _Call:
     request: Request
     done: asyncio.Future[Reply]
     sent_s: float
+
+
+def _is_conditional(request: Request) -> bool:
+    return isinstance(request, Put) and (request.is_new or request.if_match is not None)
 
 
 def _lost() -> Unknown:

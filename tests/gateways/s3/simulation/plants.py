@@ -178,6 +178,17 @@ class OwnRefusal(Plant):
         return Refused() if isinstance(reply, Refused) else reply
 
 
+class BusyIsUndecided(Plant):
+    """A 409 of a request that was made twice is taken for one that was made once."""
+
+    name = "busy-is-undecided"
+    layouts = LEASES
+
+    async def perform(self, perform: Perform, request: Request) -> Reply:
+        reply = await perform(request)
+        return Busy() if isinstance(reply, Busy) else reply
+
+
 class DoubtIsRefusal(Plant):
     """A write without an answer is taken for one that did not happen."""
 
@@ -296,6 +307,7 @@ PLANTS: dict[str, type[Plant]] = {
         LocalClock,
         BusyIsRefused,
         OwnRefusal,
+        BusyIsUndecided,
         DoubtIsRefusal,
         Unconfirmed,
         BlindLogAck,

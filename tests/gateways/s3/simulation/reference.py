@@ -228,7 +228,8 @@ def decide(put: Put, is_ours_still: Callable[[], bool] = lambda: False) -> Steps
                 return str(etag)
             case Refused(may_be_ours) if not (may_be_ours or is_in_doubt):
                 return None
-            case Busy():
+            case Busy(may_be_ours):
+                is_in_doubt = is_in_doubt or may_be_ours
                 continue
         is_in_doubt = True
         there = yield Get(put.key)

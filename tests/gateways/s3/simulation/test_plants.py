@@ -8,6 +8,9 @@ from .cases import CASES, Case
 from .plants import PLANTS, Plant
 from .running import Outcome, run
 
+# Which seed finds a mistake changes with the code: some take a hundred, on a busy machine too.
+pytestmark = pytest.mark.timeout(180)
+
 MAX_SEEDS = 400
 """A mistake that takes more seeds than this to be found is not found."""
 LAYOUTS = {case.layout: case for case in reversed(CASES.values())}
