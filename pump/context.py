@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-import attrs
+from msgspec import Struct, field
 
 from .clock import SYSTEM_CLOCK, Clock
 from .message import Delivery, Message
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from .subscription import Subscription
 
 
-@attrs.define(eq=False, kw_only=True)
-class Context:
+class Context(Struct, eq=False, kw_only=True, weakref=True):
     """One handler's invocation. `delivery` is None for a request sent inside the process."""
 
     handler: str
@@ -26,7 +25,7 @@ class Context:
     processor: CommandProcessor | None = None
     """Sends further requests; set by the app, None in a bare pipeline."""
     clock: Clock = SYSTEM_CLOCK
-    bag: dict[str, Any] = attrs.field(factory=dict)
+    bag: dict[str, Any] = field(default_factory=dict)
     """For middleware to leave notes for one another."""
     signal: Exception | None = None
     """The signal that was raised, or the group that holds it; the pipeline gets it out."""
