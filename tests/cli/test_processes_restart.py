@@ -117,6 +117,27 @@ def _most_at_once(crew: Crew) -> int:
 
 
 @pytest.mark.slow
+def test_when_every_process_is_hung_up_at_once_then_they_are_replaced_and_none_dies(
+    write: Write, folder: Path
+) -> None:
+    write("app.py", a_telling_app(ECHO))
+    with crew_of(2, folder) as crew:
+        before = crew.ready(2)
+
+        # As `systemctl kill -s HUP` does, which signals all processes of a unit.
+        for pid in before.values():
+            os.kill(pid, signal.SIGHUP)
+        crew.signal(signal.SIGHUP)
+        crew.until("restart.completed")
+
+        assert crew.end() == 0
+        events = crew.all_events()
+        assert not [each for each in events if each["event"] == "process.died"]
+        ended = [each["reason"] for each in events if each["event"] == "process.ended"]
+        assert ended == ["exit code 0"] * 4
+
+
+@pytest.mark.slow
 def test_when_hung_up_with_an_app_that_is_broken_then_the_old_processes_go_on(
     write: Write, folder: Path
 ) -> None:
