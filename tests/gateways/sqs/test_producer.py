@@ -98,7 +98,7 @@ async def test_when_sqs_keeps_failing_an_entry_then_the_attempts_are_bounded_and
 
 
 async def test_when_a_reply_does_not_tell_of_an_entry_then_it_does_not_count_as_sent() -> None:
-    """R51, R58: who answers like that is not SQS, and its silence would lose the message."""
+    """Who answers like that is not SQS, and its silence would lose the message."""
     clock = VirtualClock()
     only_the_first = {"Successful": [{"Id": "0", "MessageId": "sqs-0"}]}
     of_nobody: dict[str, Any] = {"Successful": []}
@@ -114,7 +114,6 @@ async def test_when_a_reply_does_not_tell_of_an_entry_then_it_does_not_count_as_
 
 
 async def test_when_no_reply_tells_of_a_message_then_the_send_fails() -> None:
-    """R51, R58."""
     clock = VirtualClock()
     transport = ScriptedTransport(send_message_batch=[{"Successful": []}] * 4)
 

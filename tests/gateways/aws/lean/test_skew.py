@@ -91,7 +91,7 @@ async def test_when_this_clock_is_wrong_then_the_next_signature_is_by_aws_time(
 async def test_when_a_head_is_refused_for_the_time_then_its_date_is_enough(
     aws: FakeAws, connect: Connect
 ) -> None:
-    """R51: there is no body to say why, and a date that is hours off says it."""
+    """There is no body to say why, and a date that is hours off says it."""
     aws.script.append(_dated(Answer(status=403, body=b""), 7_200))
 
     reply = await connect().call("s3", "head_object", OBJECT)
