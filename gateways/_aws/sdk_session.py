@@ -89,7 +89,7 @@ def _read_reply(
         return
     try:
         reply = _decode_object(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         from botocore.parsers import ResponseParserError
 
         raise ResponseParserError("the reply is not JSON; is a proxy in the way?") from None

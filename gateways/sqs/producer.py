@@ -8,7 +8,13 @@ import attrs
 
 from pump.backoff import RECONNECT
 from pump.clock import Clock
-from pump.errors import GatewayError, MessageTooLarge, SendFailed, UnsupportedOperation
+from pump.errors import (
+    ConnectionFailed,
+    GatewayError,
+    MessageTooLarge,
+    SendFailed,
+    UnsupportedOperation,
+)
 from pump.message import Message
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
@@ -122,12 +128,23 @@ class SqsProducer:
         for parcel in parcels:
             parcel.error = None
         worth_repeating = []
-        for failed in reply.get("Failed") or ():
+        refused, sent = reply.get("Failed") or (), reply.get("Successful") or ()
+        if len(refused) + len(sent) < len(parcels):
+            worth_repeating = self._note_untold(parcels, {each["Id"] for each in (*refused, *sent)})
+        for failed in refused:
             parcel = parcels[int(failed["Id"])]
             parcel.error = entry_fault(failed, operation=_SEND, target=self._calls.queue)
             if not failed.get("SenderFault", False):
                 worth_repeating.append(parcel)
         return worth_repeating
+
+    def _note_untold(self, parcels: Sequence[_Parcel], told_ids: set[str]) -> list[_Parcel]:
+        """Those of which a reply does not say that they are there."""
+        untold = [each for at, each in enumerate(parcels) if str(at) not in told_ids]
+        for parcel in untold:
+            detail = "the reply does not tell of every message; is a proxy in the way?"
+            parcel.error = ConnectionFailed(self._calls.queue, detail)
+        return untold
 
     def _raise_failures(self, parcels: Sequence[_Parcel]) -> None:
         """What happened to one message, or to all alike, is raised as it is."""

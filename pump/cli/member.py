@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import NoReturn
 
 from ..app import App
@@ -56,6 +57,9 @@ _PROBED = ("livez", "readyz", "health", "metrics")
 
 def main() -> NoReturn:
     """Run what the supervisor at the other end of the named file descriptor says."""
+    # Whoever signals a whole unit means the supervisor. Not SIG_IGN, which what a handler starts
+    # would inherit.
+    signal.signal(signal.SIGHUP, _leave_to_the_supervisor)
     end = socket.socket(fileno=int(sys.argv[1]))
     # What a handler starts must not hold it.
     end.set_inheritable(False)
@@ -74,6 +78,10 @@ def main() -> NoReturn:
         complain(error)
         code = exit_code_of(error)
     sys.exit(code)
+
+
+def _leave_to_the_supervisor(number: int, frame: FrameType | None) -> None:
+    """It restarts its processes one after the other, and drains them when its terminal is lost."""
 
 
 def _give_up() -> None:

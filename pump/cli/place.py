@@ -37,6 +37,8 @@ class Place:
     told: asyncio.Event = attrs.field(factory=asyncio.Event)
     """Wakes the task that waits for an end, or for the time to restart."""
     _renewal: Renewal | None = None
+    _promised: Renewal | None = None
+    """What is done once the process that has started in the empty place is ready."""
 
     @property
     def processes(self) -> list[PumpProcess]:
@@ -69,14 +71,19 @@ class Place:
         self.told.set()
         return await self._renewal
 
-    def take_renewal(self) -> Renewal | None:
+    def promise_renewal(self) -> Renewal | None:
         """What was asked for, to be settled by the caller; it counts as done here."""
-        renewal, self._renewal = self._renewal, None
-        return renewal
+        self._promised, self._renewal = self._renewal, None
+        return self._promised
+
+    def break_promise(self) -> None:
+        """Tell whoever waits for a process to be ready, if anybody does, not to."""
+        settle(self._promised, False)
 
     def settle_renewal(self, has_been_renewed: bool) -> None:
         """Tell whoever asked, if anybody did."""
-        settle(self.take_renewal(), has_been_renewed)
+        renewal, self._renewal = self._renewal, None
+        settle(renewal, has_been_renewed)
 
     # -- what is known ---------------------------------------------------------------------------
 

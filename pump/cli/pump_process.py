@@ -52,7 +52,7 @@ class PumpProcess:
         self._process = process
         self._intercom = intercom
         self._clock = clock
-        self._is_attached = self._is_serving = False
+        self._is_attached = self._is_serving = self._has_said_all = False
         self._ids = count(1)
         self._asked: dict[int, asyncio.Future[Answer | None]] = {}
         self._ending = asyncio.create_task(self._see_through(), name=f"process {number}")
@@ -152,7 +152,8 @@ class PumpProcess:
 
     def _keep(self, request: Request, answer: Answer | None) -> None:
         """What is known is kept, for when it does not answer, or dies without a last word."""
-        if answer is None or answer.status != HTTPStatus.OK:
+        # Whoever asked may hear of an answer after the last word, which came after it.
+        if answer is None or answer.status != HTTPStatus.OK or self._has_said_all:
             return
         if request.path == ("metrics",):
             self.tally = self.tally.with_metrics(answer.body)
@@ -181,6 +182,6 @@ class PumpProcess:
                 case {"event": event} if event == SERVING:
                     self._is_serving = True
                 case {"event": event} if event == ENDED:
-                    self.tally = Tally.of(said)
+                    self.tally, self._has_said_all = Tally.of(said), True
                 case {"id": int(id)} if id in self._asked and not self._asked[id].done():
                     self._asked[id].set_result(answer_heard(said))

@@ -147,10 +147,10 @@ def _signals(supervisor: Supervisor, terminal: _Terminal) -> Iterator[None]:
         has_been_told = True
 
     def hang_up() -> None:
-        if terminal.is_lost():
-            end()
-        else:
+        if not terminal.is_lost():
             supervisor.restart()
+        elif not has_been_told:
+            end()  # Once: of one terminal that is closed both the shell and the system tell.
 
     loop = asyncio.get_running_loop()
     handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: hang_up}

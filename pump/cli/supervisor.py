@@ -98,6 +98,7 @@ class Supervisor:
             return
         self._restart_asked.set()
         for place in self._places:
+            place.break_promise()
             if place.successor is not None:
                 place.successor.drain()
 
@@ -174,7 +175,7 @@ class Supervisor:
             place.settle_renewal(False)
             return Ended(code=ExitCode.UNEXPECTED), 0.0
         # What was asked for while the place was empty is done when this one is ready.
-        waiting = self._await_ready(place, place.process, place.take_renewal())
+        waiting = self._await_ready(place, place.process, place.promise_renewal())
         self._spawn(waiting, f"ready {place.number}")
         while not place.process.has_ended:
             await self._wait(place)

@@ -117,6 +117,27 @@ def _most_at_once(crew: Crew) -> int:
 
 
 @pytest.mark.slow
+def test_when_every_process_is_hung_up_at_once_then_they_are_replaced_and_none_dies(
+    write: Write, folder: Path
+) -> None:
+    write("app.py", a_telling_app(ECHO))
+    with crew_of(2, folder) as crew:
+        before = crew.ready(2)
+
+        # As `systemctl kill -s HUP` does, which signals all processes of a unit.
+        for pid in before.values():
+            os.kill(pid, signal.SIGHUP)
+        crew.signal(signal.SIGHUP)
+        crew.until("restart.completed")
+
+        assert crew.end() == 0
+        events = crew.all_events()
+        assert not [each for each in events if each["event"] == "process.died"]
+        ended = [each["reason"] for each in events if each["event"] == "process.ended"]
+        assert ended == ["exit code 0"] * 4
+
+
+@pytest.mark.slow
 def test_when_hung_up_with_an_app_that_is_broken_then_the_old_processes_go_on(
     write: Write, folder: Path
 ) -> None:
@@ -289,13 +310,23 @@ def test_what_is_asked_during_a_restart_is_done_by_the_process_that_is_starting(
 
 
 @pytest.mark.slow
-def test_when_its_terminal_is_closed_then_it_drains(write: Write, folder: Path) -> None:
-    write("app.py", a_telling_app(ECHO))
+def test_when_its_terminal_is_closed_then_it_drains_however_often_that_is_told(
+    write: Write, folder: Path
+) -> None:
+    # given a process with a handler that waits for the test
+    handle = """def work(request: Work) -> None:
+    logging.getLogger("mine").warning("at work")
+    open("gate").read()
+    open("finished", "w").close()
+"""
+    write("app.py", a_telling_app(handle, settings=ONE_AT_A_TIME))
+    os.mkfifo(folder / "gate")
+    send(folder, *names("one"), queue="work")
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*PUMP, "run", "app:app", "--processes=2", "--log-format=console"],
+        [*PUMP, "run", "app:app", "--processes=2", "--log-format=console", "--health=0"],
         cwd=folder,
-        env=environment(),
+        env=environment(NO_COLOR="1"),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -304,13 +335,20 @@ def test_when_its_terminal_is_closed_then_it_drains(write: Write, folder: Path) 
     os.close(theirs)
     try:
         shown = b""
-        while shown.count(b"process.ready") < 2:
+        while shown.count(b"process.ready") < 2 or b"at work" not in shown:
             shown += os.read(ours, 65_536)
+        address = shown.split(b"address=")[1].split()[0].decode()
 
+        # when its terminal is closed: the shell tells of it, and the system once more
         os.close(ours)
-        process.send_signal(signal.SIGHUP)
+        for _ in range(2):
+            process.send_signal(signal.SIGHUP)
+            until(lambda: get(f"{address}/health"), lambda _, found: found["draining"])
+        (folder / "gate").write_text("go")
 
+        # then what was started finishes
         assert process.wait(PATIENCE_S) == 0
+        assert (folder / "finished").exists()
     finally:
         process.kill()
         process.wait()

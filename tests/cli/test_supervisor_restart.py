@@ -166,6 +166,30 @@ async def test_a_restart_does_not_wait_for_the_time_of_one_that_died() -> None:
         assert len(rig.started) == count + 1
 
 
+async def test_when_one_that_was_restarted_is_never_ready_then_another_restart_replaces_it() -> (
+    None
+):
+    # given one that died, and whose successor, started for a restart too, is never ready
+    rig = Rig(2)
+    async with supervised(rig):
+        rig.are_ready = False
+        rig.started[0].end(1)
+        await rig.clock.settle()
+        rig.supervisor.restart()
+        await rig.clock.advance(3_600)
+        assert rig.numbers == [1, 2, 1]
+
+        # when it is asked again, with an app that was mended
+        rig.are_ready = True
+        rig.supervisor.restart()
+        await rig.clock.advance(1)
+
+        # then every place has another process
+        assert rig.numbers == [1, 2, 1, 1, 2]
+        assert [each.has_ended for each in rig.started] == [True, True, True, False, False]
+        assert rig.states() == [ProcessState.RUNNING] * 2
+
+
 async def test_when_told_to_end_during_a_restart_then_old_and_new_end() -> None:
     rig = Rig(1)
     async with supervised(rig):

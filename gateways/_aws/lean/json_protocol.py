@@ -96,7 +96,7 @@ class JsonProtocol:
             return {}
         try:
             reply = _decode_object(answer.body)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             raise ResponseParserError("the reply is not JSON; is a proxy in the way?") from None
         if b'"BinaryValue"' in answer.body:
             _decode_binary(reply)

@@ -6,6 +6,7 @@ table of ours beside it would be a second one to keep.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -19,13 +20,17 @@ class RetryPolicy:
 
     def __init__(self, max_attempts: int) -> None:
         self._max_attempts = max_attempts
-        self._budget = standard.RetryQuotaChecker(quota.RetryQuota())
+        adapter = standard.RetryEventAdapter()
+        told = _what_throttles(adapter)
+        self._budget = standard.RetryQuotaChecker(quota.RetryQuota(), **told)
+        # Without the service's name: for a long poll the handler would sleep by itself, and so
+        # hold up the event loop.
         self._handler = standard.RetryHandler(
             retry_policy=standard.RetryPolicy(
                 retry_checker=standard.StandardRetryConditions(max_attempts=max_attempts),
-                retry_backoff=standard.ExponentialBackoff(),
+                retry_backoff=standard.ExponentialBackoff(**told),
             ),
-            retry_event_adapter=standard.RetryEventAdapter(),
+            retry_event_adapter=adapter,
             retry_quota=self._budget,
         )
 
@@ -34,15 +39,25 @@ class RetryPolicy:
         return Tries(self._handler, self._budget, self._max_attempts, operation_model)
 
 
+def _what_throttles(adapter: Any) -> dict[str, Any]:
+    """For a botocore that waits longer for a service that throttles than for one that fails."""
+    detector = standard.ThrottlingErrorDetector(adapter)
+    is_asked = hasattr(detector, "is_throttling_error_from_context")
+    return {"throttling_detector": detector} if is_asked else {}
+
+
 @attrs.frozen
-class _Status:
+class _Head:
     """All that the policy reads of an HTTP response."""
 
     status_code: int
+    headers: Mapping[str, str]
+    """Names in lower case. Newer releases of botocore heed `x-amz-retry-after`."""
 
     @classmethod
-    def of(cls, refusal: dict[str, Any]) -> _Status:
-        return cls(refusal["ResponseMetadata"]["HTTPStatusCode"])
+    def of(cls, refusal: dict[str, Any]) -> _Head:
+        metadata = refusal["ResponseMetadata"]
+        return cls(metadata["HTTPStatusCode"], metadata["HTTPHeaders"])
 
 
 @attrs.define
@@ -66,7 +81,7 @@ class Tries:
         Leaves in the refusal, as botocore does, that the attempts or the budget were used up.
         """
         delay_s: float | None = self._handler.needs_retry(
-            response=None if refusal is None else (_Status.of(refusal), refusal),
+            response=None if refusal is None else (_Head.of(refusal), refusal),
             attempts=self.count,
             operation=self._operation_model,
             caught_exception=error,

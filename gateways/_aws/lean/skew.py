@@ -23,6 +23,8 @@ _ABOUT_TIME = {
     "InvalidSignature",
     "SignatureDoesNotMatch",
     "AuthFailure",
+    # What a HEAD is told, which has no body to say more.
+    "403",
 }
 
 

@@ -371,8 +371,9 @@ async def test_when_a_reply_is_no_json_then_the_call_fails_rather_than_being_emp
 ) -> None:
     """R51: the SDKs would take a proxy's page for an empty reply, and a send for done."""
     transport = connect()
-    aws.script.extend([Answer(body=b"<html>Sign in</html>"), Answer(body=b'{"Failed": [')])
+    replies = (b"<html>Sign in</html>", b'{"Failed": [', b'{"MessageId": "\xff"}')
+    aws.script.extend([Answer(body=body) for body in replies])
 
-    for _ in range(2):
+    for _ in replies:
         with pytest.raises(ConnectionFailed, match="not JSON"):
             await transport.call("sqs", "send_message", {"QueueUrl": URL, "MessageBody": "x"})

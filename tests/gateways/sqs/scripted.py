@@ -60,9 +60,18 @@ class ScriptedTransport:
             if isinstance(answer, Exception):
                 raise answer
             if not isinstance(answer, asyncio.Event):
-                return answer
+                return _whole(operation, request, answer)
             await answer.wait()
-        return {}
+        return _whole(operation, request, {})
+
+
+def _whole(operation: str, request: Request, answer: Reply) -> Reply:
+    """An answer that tells of every entry that is sent, as SQS's does, unless it says which."""
+    if operation != "send_message_batch" or "Successful" in answer:
+        return answer
+    failed = {entry["Id"] for entry in answer.get("Failed", ())}
+    sent = [entry["Id"] for entry in request["Entries"] if entry["Id"] not in failed]
+    return {**answer, "Successful": [{"Id": each, "MessageId": f"sqs-{each}"} for each in sent]}
 
 
 def received(*messages: Message, attempt: int = 1, receipt: str = "r") -> Reply:

@@ -97,6 +97,33 @@ async def test_when_sqs_keeps_failing_an_entry_then_the_attempts_are_bounded_and
     assert len(transport.requests(SEND)) == 4
 
 
+async def test_when_a_reply_does_not_tell_of_an_entry_then_it_does_not_count_as_sent() -> None:
+    """Who answers like that is not SQS, and its silence would lose the message."""
+    clock = VirtualClock()
+    only_the_first = {"Successful": [{"Id": "0", "MessageId": "sqs-0"}]}
+    of_nobody: dict[str, Any] = {"Successful": []}
+    transport = ScriptedTransport(send_message_batch=[only_the_first, of_nobody])
+
+    sending = asyncio.create_task(
+        producer_of(transport, clock).send([a_message("A"), a_message("B")])
+    )
+    await clock.advance(60)
+
+    assert len(await sending) == 2
+    assert [bodies(each) for each in transport.requests(SEND)] == [["A", "B"], ["B"], ["B"]]
+
+
+async def test_when_no_reply_tells_of_a_message_then_the_send_fails() -> None:
+    clock = VirtualClock()
+    transport = ScriptedTransport(send_message_batch=[{"Successful": []}] * 4)
+
+    sending = asyncio.create_task(producer_of(transport, clock).send([a_message()]))
+    await clock.advance(300)
+
+    with pytest.raises(ConnectionFailed, match="proxy"):
+        await sending
+
+
 async def test_when_an_entry_is_the_senders_fault_then_it_is_not_sent_again() -> None:
     """R58."""
     good, bad = a_message(), a_message()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from botocore.client import BaseClient
 from botocore.exceptions import EndpointConnectionError
+from botocore.model import ServiceModel
 
 from gateways._aws.lean.credentials import CredentialSource
 from gateways._aws.lean.json_protocol import JsonProtocol
@@ -17,10 +18,10 @@ from gateways._aws.lean.rest_s3 import RestS3
 from gateways._aws.lean.sdk_facts import credentials_of, endpoint_of, link_of
 from gateways._aws.sdk_session import make_client, make_session
 from gateways._aws.settings import AwsSettings, Credentials, TransportKind
-from pump.errors import ConfigurationError, ConnectionFailed
+from pump.errors import ConfigurationError, ConnectionFailed, QueueNotFound
 
 from ..conftest import ACCESS_KEY_ID, SECRET, TOKEN, Connect
-from ..fake_aws import FakeAws
+from ..fake_aws import FakeAws, refusal
 
 
 def _settings(**changes: Any) -> AwsSettings:
@@ -161,6 +162,24 @@ async def test_when_botocore_hides_what_is_needed_then_connecting_names_the_way_
     monkeypatch.delattr(BaseClient, "_resolve_endpoint_ruleset")
 
     with pytest.raises(ConfigurationError, match=r"botocore=.*transport='aioboto3'"):
+        await connect().call("sqs", "list_queues", {})
+
+
+async def test_when_botocore_knows_one_protocol_a_service_then_that_is_spoken(
+    aws: FakeAws, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So do the oldest releases that are allowed, 1.35.0 and those after it."""
+
+    def as_of_old(sdk_client: Any) -> Any:
+        del sdk_client.meta.service_model.__dict__["resolved_protocol"]
+        monkeypatch.delattr(ServiceModel, "resolved_protocol")
+        return credentials_of(sdk_client)
+
+    # The last thing that is asked for before the service is made, and the client is there.
+    monkeypatch.setattr("gateways._aws.lean.building.credentials_of", as_of_old)
+    aws.script.append(refusal(400, "QueueDoesNotExist"))
+
+    with pytest.raises(QueueNotFound):
         await connect().call("sqs", "list_queues", {})
 
 

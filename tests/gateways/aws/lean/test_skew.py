@@ -88,6 +88,18 @@ async def test_when_this_clock_is_wrong_then_the_next_signature_is_by_aws_time(
     assert [reply["ResponseMetadata"]["RetryAttempts"] for reply in replies] == [1, 0]
 
 
+async def test_when_a_head_is_refused_for_the_time_then_its_date_is_enough(
+    aws: FakeAws, connect: Connect
+) -> None:
+    """There is no body to say why, and a date that is hours off says it."""
+    aws.script.append(_dated(Answer(status=403, body=b""), 7_200))
+
+    reply = await connect().call("s3", "head_object", OBJECT)
+
+    assert reply["ResponseMetadata"]["RetryAttempts"] == 1
+    assert abs(_ahead_s(aws.seen[1].headers["x-amz-date"]) - 7_200) < 600
+
+
 async def test_when_several_were_signed_by_the_wrong_time_then_each_is_signed_anew(
     aws: FakeAws, connect: Connect
 ) -> None:

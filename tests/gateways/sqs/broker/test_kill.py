@@ -117,8 +117,8 @@ def numbers(lines: Sequence[Line], word: str) -> set[int]:
 
 @pytest.mark.parametrize(
     ("transport", "suffix"),
-    [(TransportKind.AIOBOTO3, ""), (TransportKind.BOTO3, ".fifo")],
-    ids=["aioboto3-standard", "boto3-fifo"],
+    [(TransportKind.AIOBOTO3, ""), (TransportKind.BOTO3, ".fifo"), (TransportKind.LEAN, "")],
+    ids=["aioboto3-standard", "boto3-fifo", "lean-standard"],
 )
 async def test_when_the_process_is_killed_again_and_again_then_nothing_is_lost(yard: Yard) -> None:
     """R8, R25, T10, law 2: at random moments, while messages flow."""

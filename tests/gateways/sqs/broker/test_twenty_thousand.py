@@ -185,8 +185,10 @@ def _number(id_: str) -> int:
         (TransportKind.BOTO3, "", 2_000, 1),
         (TransportKind.AIOBOTO3, ".fifo", 2_000, 1),
         (TransportKind.BOTO3, ".fifo", 1_000, 4),
+        (TransportKind.LEAN, "", 2_000, 1),
+        (TransportKind.LEAN, ".fifo", 1_000, 4),
     ],
-    ids=["aioboto3", "boto3", "aioboto3-fifo", "boto3-fifo"],
+    ids=["aioboto3", "boto3", "aioboto3-fifo", "boto3-fifo", "lean", "lean-fifo"],
 )
 async def test_when_one_request_in_twenty_fails_then_none_is_lost_and_none_settled_twice(
     bench: Bench,
