@@ -59,11 +59,18 @@ class Clock(abc.ABC):
         return Deadline(self, delay_s)
 
 
+class Timers(Protocol):
+    """Where a deadline's timer comes from: a clock, or what shares one of a clock's timers."""
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        """Run `callback` once `delay_s` have passed."""
+
+
 class Deadline:
     """An `asyncio.timeout` on a given clock; None waits for ever."""
 
-    def __init__(self, clock: Clock, delay_s: float | None) -> None:
-        self._clock = clock
+    def __init__(self, timers: Timers, delay_s: float | None) -> None:
+        self._timers = timers
         self._delay_s = delay_s
         self._timer: Timer | None = None
         self._task: asyncio.Task[object] | None = None
@@ -76,7 +83,7 @@ class Deadline:
             raise RuntimeError("a timeout needs a running task")
         self._cancelling = self._task.cancelling()
         if self._delay_s is not None:
-            self._timer = self._clock.call_later(self._delay_s, self._expire)
+            self._timer = self._timers.call_later(self._delay_s, self._expire)
         return self
 
     def _expire(self) -> None:

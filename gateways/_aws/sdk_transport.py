@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cache, partial
 from types import TracebackType
 from typing import Protocol
 
 from pump.clock import Clock
+from pump.deadlines import Deadlines
 from pump.errors import ConnectionFailed, CredentialsExpired, PumpError
 
 from .clients import Client, Clients
@@ -47,6 +49,8 @@ class SdkTransport:
             patience_s=settings.pool_timeout_s,
             clock=clock,
         )
+        # Polls wait for whole seconds, so these are few.
+        self._deadlines = cache(partial(Deadlines, clock))
         self._clients = Clients(self._connect)
         self._opening = asyncio.Lock()
         self._is_open = False
@@ -79,7 +83,7 @@ class SdkTransport:
                     return await self._sdk.perform(client, operation, request, held)
             polling.started_at_s = self._clock.now_s()
             try:
-                async with self._clock.timeout(polling.patience_s):
+                async with self._deadlines(polling.patience_s).begin():
                     with _Translated(service, operation, name):
                         return await self._sdk.perform(client, operation, request, held)
             except TimeoutError:

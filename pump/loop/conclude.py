@@ -34,34 +34,29 @@ class Conclude:
 
         Never raises for the message's sake. A cancellation that is no recall passes through.
         """
+        started_s = self.clock.now_s()
+        trace: Trace | None = None
         try:
-            ending = await self._conclude(delivery, is_recalled)
+            if self.telemetry is None:
+                outcome, error = await self.dispatch(delivery)
+            else:
+                outcome, error, trace = await self._dispatch_watched(delivery, self.telemetry)
+            run_s = self.clock.now_s() - started_s
+            if is_recalled(delivery):
+                return None  # No longer ours to route.
+            if outcome is ACK:
+                return Ending(delivery, ACK, ACK, run_s, None, None, trace)
+            if not isinstance(outcome, Reject):
+                action = self._within_reach(outcome)
+                return Ending(delivery, action, action, run_s, None, error, trace)
+            routed = await self.router.route(delivery, outcome.reason, outcome.detail)
         except asyncio.CancelledError:
             if not is_recalled(delivery):
                 raise
             return None
-        # Told to stop: whatever it says now is not to be relied on.
-        return None if is_recalled(delivery) else ending
-
-    async def _conclude(
-        self, delivery: Delivery, is_recalled: Callable[[Delivery], bool]
-    ) -> Ending | None:
-        started_s = self.clock.now_s()
-        trace: Trace | None = None
-        if self.telemetry is None:
-            outcome, error = await self.dispatch(delivery)
-        else:
-            outcome, error, trace = await self._dispatch_watched(delivery, self.telemetry)
-        run_s = self.clock.now_s() - started_s
         if is_recalled(delivery):
-            return None  # No longer ours to route.
-        if outcome is ACK:
-            return Ending(delivery, ACK, ACK, run_s, None, None, trace)
-        if isinstance(outcome, Reject):
-            routed = await self.router.route(delivery, outcome.reason, outcome.detail)
-            return Ending(delivery, routed.action, outcome, run_s, routed.destination, error, trace)
-        action = self._within_reach(outcome)
-        return Ending(delivery, action, action, run_s, None, error, trace)
+            return None  # Told to stop: whatever it says now is not to be relied on.
+        return Ending(delivery, routed.action, outcome, run_s, routed.destination, error, trace)
 
     async def _dispatch_watched(
         self, delivery: Delivery, telemetry: Telemetry

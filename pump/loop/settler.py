@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from ..backoff import RECONNECT
 from ..clock import Clock
+from ..deadlines import Deadlines
 from ..errors import GatewayError
 from ..message import Delivery
 from ..observability import vocabulary
@@ -53,6 +54,7 @@ class Settler:
         self._max_calls = max_calls
         self._timeout_s = subscription.lease.total_seconds()
         self._clock = clock
+        self._deadlines = Deadlines(clock, self._timeout_s)
         self._holds = holds
         self._in_hand = in_hand
         self._on_settled = on_settled
@@ -159,7 +161,7 @@ class Settler:
                 self._on_lost(settlement)
         try:
             # A reply that never comes must not keep the other settlements waiting.
-            async with self._clock.timeout(self._timeout_s):
+            async with self._deadlines.begin():
                 refusals = await self._tell_broker(held) if held else ()
         except (GatewayError, TimeoutError) as error:
             self._failure_count += 1
