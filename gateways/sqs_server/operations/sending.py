@@ -17,6 +17,7 @@ from ..errors import (
 from ..settings import MAX_MESSAGE_BYTES
 from .batches import answer, failed, read_entries
 from .lookup import find_queue
+from .message_attributes import list_values_unsupported
 from .outgoing import NO_DEDUPLICATION, Intake, Outgoing
 from .parameters import Parameters
 
@@ -81,6 +82,8 @@ def _read_all(
         try:
             outgoing = intake.read(entry)
         except SqsError as error:
+            if error.code == "UnsupportedOperation":  # no entry's own fault, says AWS
+                raise list_values_unsupported("SendMessageBatch") from None
             failures.append(failed(entry, error))
             continue
         total += outgoing.byte_count
