@@ -78,12 +78,19 @@ def differing_attribute(
     before: QueueSettings, after: QueueSettings, names: Sequence[str]
 ) -> str | None:
     """The first of `names` in which two settings differ, as CreateQueue compares them."""
-    nothing = Counts(visible=0, in_flight=0, delayed=0)
     for name in names:
-        read = _READERS[name.strip()]
-        if read(before, nothing) != read(after, nothing):
+        if _compared(before, name.strip()) != _compared(after, name.strip()):
             return name
     return None
+
+
+def _compared(settings: QueueSettings, name: str) -> object:
+    # The same policy may be written in several ways.
+    if name == "RedrivePolicy":
+        return settings.redrive
+    if name == "RedriveAllowPolicy":
+        return settings.redrive_allow
+    return _READERS[name](settings, Counts(visible=0, in_flight=0, delayed=0))
 
 
 # Writing
