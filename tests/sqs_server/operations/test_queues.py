@@ -174,14 +174,27 @@ async def test_when_queues_are_listed_then_prefix_and_pages_choose(service: Serv
     assert rest == {"QueueUrls": urls[2:3]}
 
 
+_MAX_RESULTS = (
+    "Value for parameter MaxResults is invalid. "
+    "Reason: MaxResults must be an integer between 1 and 1000."
+)
+
+
 @pytest.mark.parametrize(
-    "parameters", [{"MaxResults": 0}, {"MaxResults": 1001}, {"NextToken": "?"}]
+    ("parameters", "message"),
+    [
+        ({"MaxResults": 0}, _MAX_RESULTS),
+        ({"MaxResults": 1001}, _MAX_RESULTS),
+        ({"NextToken": "?"}, "Invalid or expired next token."),
+    ],
 )
 async def test_when_a_page_cannot_be_then_the_list_is_refused(
-    service: Service, parameters: dict[str, object]
+    service: Service, parameters: dict[str, object], message: str
 ) -> None:
     """R44."""
-    assert (await service.refusal("ListQueues", **parameters)).query_code == "InvalidParameterValue"
+    refused = await service.refusal("ListQueues", **parameters)
+
+    assert (refused.query_code, refused.message) == ("InvalidParameterValue", message)
 
 
 async def test_when_attributes_are_set_then_they_and_the_time_change(service: Service) -> None:
