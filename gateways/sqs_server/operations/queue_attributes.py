@@ -43,8 +43,8 @@ def parse_attributes(
 ) -> QueueSettings:
     """The settings after `raw` was applied to those `before`, or to a new queue's.
 
-    An empty value takes away what can be taken away and sets the rest to its default. Times and
-    tags are not attributes to set: they stay as they were.
+    An empty value takes away what can be taken away. Times and tags are not attributes to set:
+    they stay as they were.
     """
     settings = QueueSettings(address=address) if before is None else before
     changes: Changes = {}
@@ -98,9 +98,6 @@ def _compared(settings: QueueSettings, name: str) -> object:
 
 def _parse_number(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
     field, low, high = _NUMBERS[name]
-    if value == "":
-        changes[field] = attrs.fields_dict(QueueSettings)[field].default
-        return
     # `int` would also take 1_0, digits of every script, and spaces.
     if not _NUMBER.fullmatch(value) or not low <= int(value) <= high:
         raise invalid_attribute_value(name)

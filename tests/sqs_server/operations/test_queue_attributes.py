@@ -95,7 +95,7 @@ def test_when_a_number_is_at_its_bounds_then_it_is_taken_and_beyond_them_refused
     for value in (low, high):
         settings = parse_attributes(_STANDARD, {name: str(value), "KmsMasterKeyId": "key"})
         assert render_attributes(settings, [name], _COUNTS) == {name: str(value)}
-    for text in (str(low - 1), str(high + 1), "1.5", "many"):
+    for text in (str(low - 1), str(high + 1), "1.5", "many", "", " 60"):
         refused = _refusal(_STANDARD, {name: text})
         assert refused.code == "InvalidAttributeValue"
         assert refused.message == f"Invalid value for the parameter {name}."
@@ -197,13 +197,12 @@ def test_when_an_attribute_is_set_to_nothing_then_it_is_taken_away() -> None:
             "RedrivePolicy": json.dumps(
                 {"deadLetterTargetArn": target.arn, "maxReceiveCount": "3"}
             ),
-            "VisibilityTimeout": "7",
         },
     )
 
     after = parse_attributes(
         _STANDARD,
-        {"Policy": "", "KmsMasterKeyId": "", "RedrivePolicy": "", "VisibilityTimeout": ""},
+        {"Policy": "", "KmsMasterKeyId": "", "RedrivePolicy": ""},
         before=before,
     )
 

@@ -342,10 +342,31 @@ async def test_when_strict_then_purges_are_a_minute_apart(strict_service: Servic
 
 async def test_when_a_parameter_is_missing_then_it_is_named(service: Service) -> None:
     """R44."""
-    for operation, name in {"CreateQueue": "QueueName", "SendMessage": "QueueUrl"}.items():
-        refused = await service.refusal(operation)
-        assert refused.query_code == "MissingParameter"
-        assert refused.message == f"The request must contain the parameter {name}."
+    refused = await service.refusal("SendMessage")
+
+    assert refused.query_code == "MissingParameter"
+    assert refused.message == "The request must contain the parameter QueueUrl."
+
+
+_NO_NAME = "Value for parameter QueueName is invalid. Reason: Must specify a queue name."
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters", "message"),
+    [
+        ("CreateQueue", {}, _NO_NAME),
+        ("CreateQueue", {"QueueName": ""}, "Queue name cannot be empty"),
+        ("GetQueueUrl", {}, _NO_NAME),
+        ("GetQueueUrl", {"QueueName": ""}, _NO_NAME),
+    ],
+)
+async def test_when_a_queue_has_no_name_then_that_is_said(
+    service: Service, operation: str, parameters: dict[str, str], message: str
+) -> None:
+    """R44."""
+    refused = await service.refusal(operation, **parameters)
+
+    assert (refused.query_code, refused.message) == ("InvalidParameterValue", message)
 
 
 async def test_when_an_operation_is_unknown_then_it_is_refused_by_name(service: Service) -> None:
