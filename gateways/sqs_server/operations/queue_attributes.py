@@ -6,7 +6,6 @@ What needs other queues (does the dead-letter queue exist, does it allow this so
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -21,6 +20,7 @@ from ..errors import (
 )
 from ..model import Counts, QueueAddress
 from ..settings import MAX_MESSAGE_BYTES, QueueSettings
+from .policies import check_policy
 from .redrive import parse_redrive, parse_redrive_allow, render_redrive, render_redrive_allow
 
 _NUMBERS: Final = {
@@ -153,12 +153,7 @@ def _parse_redrive_allow(settings: QueueSettings, name: str, value: str, changes
 
 def _parse_policy(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
     if value:
-        try:
-            is_document = isinstance(json.loads(value), dict)
-        except (ValueError, RecursionError):  # nested deeper than anything a policy needs
-            is_document = False
-        if not is_document:
-            raise invalid_attribute_value(name)
+        check_policy(value)
     changes["policy"] = value or None
 
 

@@ -192,7 +192,7 @@ def test_when_an_attribute_is_set_to_nothing_then_it_is_taken_away() -> None:
     before = parse_attributes(
         _STANDARD,
         {
-            "Policy": '{"Statement": []}',
+            "Policy": '{"Statement": {"Effect": "Deny"}}',
             "KmsMasterKeyId": "key",
             "RedrivePolicy": json.dumps(
                 {"deadLetterTargetArn": target.arn, "maxReceiveCount": "3"}
