@@ -75,7 +75,6 @@ async def test_when_a_redrive_policy_looks_at_the_count_then_it_is_durable_at_on
 async def test_when_started_again_then_a_dead_letter_remembers_how_often_it_was_received(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    """T5."""
     shop = await Shop.open(clock, SqliteStore(tmp_path))
     await shop.make("dead")
     await shop.make("orders", redrive=redrive("dead", 2))

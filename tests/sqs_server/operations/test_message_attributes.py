@@ -136,7 +136,6 @@ def test_when_a_value_is_empty_then_the_refusal_is_in_aws_words() -> None:
 def test_when_an_attribute_is_refused_then_it_is_in_aws_words(
     name: str, raw: dict[str, Any], message: str
 ) -> None:
-    """R44."""
     with pytest.raises(SqsError) as refused:
         read_attributes({name: raw})
 
@@ -153,7 +152,6 @@ def test_when_an_attribute_is_refused_then_it_is_in_aws_words(
     ],
 )
 def test_when_an_attribute_is_a_list_then_it_is_not_supported(raw: dict[str, Any]) -> None:
-    """R44."""
     with pytest.raises(SqsError) as refused:
         read_attributes({"name": raw})
 

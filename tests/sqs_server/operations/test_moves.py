@@ -145,7 +145,6 @@ async def test_when_a_queue_of_the_task_does_not_exist_then_the_parameter_is_nam
 async def test_when_an_arn_is_none_of_a_queue_then_its_format_is_told(
     service: Service, operation: str, name: str, arn: str
 ) -> None:
-    """R44."""
     _, dead = await _dead_letters(service)
 
     refused = await service.refusal(operation, **{"SourceArn": await service.arn(dead), name: arn})
@@ -167,7 +166,6 @@ async def test_when_an_arn_is_none_of_a_queue_then_its_format_is_told(
 async def test_when_a_destination_cannot_be_one_then_the_task_is_refused(
     service: Service, name: str, message: str
 ) -> None:
-    """R44."""
     _, dead = await _dead_letters(service)
     target = await service.queue(name)
 

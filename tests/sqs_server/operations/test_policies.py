@@ -27,7 +27,6 @@ _STATEMENT = {
     ],
 )
 def test_when_a_policy_is_one_then_it_is_taken(policy: object) -> None:
-    """R44."""
     check_policy(json.dumps(policy))
 
 
@@ -49,7 +48,6 @@ def test_when_a_policy_is_one_then_it_is_taken(policy: object) -> None:
     ],
 )
 def test_when_a_policy_is_none_then_it_is_refused(policy: Any) -> None:
-    """R44."""
     with pytest.raises(SqsError) as refused:
         check_policy(json.dumps(policy))
 
@@ -58,7 +56,6 @@ def test_when_a_policy_is_none_then_it_is_refused(policy: Any) -> None:
 
 
 def test_when_a_policy_has_too_many_statements_then_they_are_counted() -> None:
-    """R44."""
     with pytest.raises(SqsError) as refused:
         check_policy(json.dumps({"Version": "2012-10-17", "Statement": [_STATEMENT] * 22}))
 

@@ -363,7 +363,6 @@ _NO_NAME = "Value for parameter QueueName is invalid. Reason: Must specify a que
 async def test_when_a_queue_has_no_name_then_that_is_said(
     service: Service, operation: str, parameters: dict[str, str], message: str
 ) -> None:
-    """R44."""
     refused = await service.refusal(operation, **parameters)
 
     assert (refused.query_code, refused.message) == ("InvalidParameterValue", message)

@@ -188,7 +188,6 @@ async def test_when_a_batch_is_deleted_then_each_entry_gets_its_answer(service: 
 async def test_when_entries_fail_then_they_are_told_in_the_order_they_came(
     service: Service, operation: str
 ) -> None:
-    """R44."""
     url = await service.queue()
     await service.send(url)
     [message] = await service.receive(url)

@@ -107,7 +107,6 @@ def test_when_a_redrive_allow_policy_is_set_then_it_is_shown_again(policy: objec
 
 
 def test_when_a_policy_is_set_then_it_is_shown_as_it_was_written() -> None:
-    """R44."""
     raw = {
         "RedrivePolicy": f'{{"maxReceiveCount":3, "deadLetterTargetArn":"{_DEAD}"}}',
         "RedriveAllowPolicy": '{ "redrivePermission":"denyAll"}',
@@ -132,7 +131,6 @@ def test_when_a_policy_is_set_then_it_is_shown_as_it_was_written() -> None:
     ],
 )
 def test_when_a_redrive_allow_policy_is_none_then_its_format_is_refused(policy: object) -> None:
-    """R44."""
     refused = _refusal(_STANDARD, {"RedriveAllowPolicy": json.dumps(policy)})
 
     assert refused.code == "InvalidAttributeValue"

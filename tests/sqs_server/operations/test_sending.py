@@ -369,7 +369,6 @@ async def test_when_an_entry_has_no_body_then_it_fails_alone(service: Service) -
 
 
 async def test_when_a_fifo_entry_has_no_body_then_the_batch_is_refused(service: Service) -> None:
-    """R44."""
     url = await service.queue("orders.fifo", ContentBasedDeduplication="true")
     entries = [{**entry, "MessageGroupId": "g"} for entry in _entries("a", "")]
 
@@ -382,7 +381,6 @@ async def test_when_a_fifo_entry_has_no_body_then_the_batch_is_refused(service: 
 async def test_when_an_entry_has_no_id_then_the_batch_is_refused_and_the_entry_named(
     service: Service, operation: str
 ) -> None:
-    """R44."""
     url = await service.queue()
     entries = [{"Id": "1"}, {"MessageBody": "x", "ReceiptHandle": "x"}]
 
