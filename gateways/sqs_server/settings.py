@@ -25,6 +25,8 @@ class RedrivePolicy:
 
     target: QueueAddress
     max_receive_count: int
+    text: str | None = attrs.field(default=None, eq=False)
+    """The JSON it was set as, to be shown again; the same policy may be written otherwise."""
 
 
 class RedrivePermission(Enum):
@@ -42,6 +44,8 @@ class RedriveAllowPolicy:
     permission: RedrivePermission
     sources: tuple[str, ...] = ()
     """ARNs, for BY_QUEUE."""
+    text: str | None = attrs.field(default=None, eq=False)
+    """The JSON it was set as, to be shown again."""
 
     def allows(self, source: QueueAddress) -> bool:
         """Whether `source` may send its dead letters here."""
@@ -94,11 +98,13 @@ def pack(settings: QueueSettings) -> dict[str, Any]:
         packed["redrive"] = {
             "target": _pack_address(settings.redrive.target),
             "max_receive_count": settings.redrive.max_receive_count,
+            "text": settings.redrive.text,
         }
     if settings.redrive_allow is not None:
         packed["redrive_allow"] = {
             "permission": settings.redrive_allow.permission.value,
             "sources": list(settings.redrive_allow.sources),
+            "text": settings.redrive_allow.text,
         }
     return packed
 
@@ -123,7 +129,9 @@ def _unpack_redrive(packed: Mapping[str, Any] | None) -> RedrivePolicy | None:
     if packed is None:
         return None
     return RedrivePolicy(
-        target=QueueAddress(*packed["target"]), max_receive_count=packed["max_receive_count"]
+        target=QueueAddress(*packed["target"]),
+        max_receive_count=packed["max_receive_count"],
+        text=packed.get("text"),
     )
 
 
@@ -131,5 +139,7 @@ def _unpack_redrive_allow(packed: Mapping[str, Any] | None) -> RedriveAllowPolic
     if packed is None:
         return None
     return RedriveAllowPolicy(
-        permission=RedrivePermission(packed["permission"]), sources=tuple(packed["sources"])
+        permission=RedrivePermission(packed["permission"]),
+        sources=tuple(packed["sources"]),
+        text=packed.get("text"),
     )

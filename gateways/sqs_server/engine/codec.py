@@ -20,11 +20,16 @@ class Extra(msgspec.Struct, array_like=True, frozen=True):
     """Type and value; msgspec cannot be told "str or bytes", but keeps which one it was."""
     trace_header: str | None = None
     deduplication_id: str | None = None
+    received_before: int = 0
+    """How often it was received in the queues that its redrive policies took it from."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_extra = msgspec.msgpack.Decoder(Extra).decode
 _decode_settings = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+_FEW_BYTES = 64
+"""What says no more than who the sender is, and is worth sharing among messages."""
 
 PLAIN = Extra()
 """What is unpacked from nothing."""
@@ -53,6 +58,13 @@ def unpack_extra(packed: bytes | None) -> Extra:
     return PLAIN if packed is None else _decode_extra(packed)
 
 
+def with_receives(packed: bytes | None, received_before: int) -> bytes | None:
+    """The same, but received so often in earlier queues."""
+    if packed is None or len(packed) <= _FEW_BYTES:
+        return _with_receives_shared(packed, received_before)
+    return _with_receives(packed, received_before)
+
+
 def attributes_of(extra: Extra) -> Mapping[str, Attribute]:
     """The message attributes as the server's other layers know them."""
     if not extra.attributes:
@@ -68,6 +80,16 @@ def pack_settings(settings: QueueSettings) -> bytes:
 def unpack_settings(packed: bytes) -> QueueSettings:
     """Settings, where a field that is missing has its default."""
     return unpack(_decode_settings(packed))
+
+
+def _with_receives(packed: bytes | None, received_before: int) -> bytes | None:
+    extra = unpack_extra(packed)
+    if extra.received_before == received_before:
+        return packed
+    return _encode(msgspec.structs.replace(extra, received_before=received_before))
+
+
+_with_receives_shared = lru_cache(maxsize=256)(_with_receives)
 
 
 # A server knows few senders, and a million messages of one share these bytes.

@@ -30,7 +30,7 @@ def deliver(taken: Taken, *, queue: int, identity: Identity, is_fifo: bool) -> l
                 sender=extra.sender,
                 sent_at_s=record.sent_at_s,
                 first_received_at_s=record.first_at_s,
-                receive_count=receive_count,
+                receive_count=receive_count + extra.received_before,
                 group=record.group,
                 deduplication_id=extra.deduplication_id,
                 sequence_number=sequence_number(seq) if is_fifo else None,

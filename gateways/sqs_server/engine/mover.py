@@ -15,6 +15,7 @@ from pump.clock import Clock
 from pump.errors import StorageFailed
 
 from ..model import QueueAddress
+from .codec import unpack_extra, with_receives
 from .entries import Ended, Entry, Moved
 from .moves import NO_SOURCE, NO_SUCH_QUEUE, MoveStatus, MoveTask
 from .queue import Queue
@@ -67,9 +68,10 @@ class Mover:
         # AWS: a standard queue's message keeps its age, a FIFO queue's starts a new one.
         sent_at_s = self._clock.time_s() if target.state.is_fifo else record.sent_at_s
         source = queue.address.arn
-        return Record(
-            seq, record.origin, record.body, record.extra, record.group, source, sent_at_s
-        )
+        # AWS counts what a receiver is shown "across all queues", and each queue's limit by itself.
+        received = record.receive_count + unpack_extra(record.extra).received_before
+        extra = with_receives(record.extra, received)
+        return Record(seq, record.origin, record.body, extra, record.group, source, sent_at_s)
 
     def _finish_burial(
         self, queue: Queue, target: Queue, pairs: Sequence[Pair], error: Exception | None
@@ -212,8 +214,8 @@ class Mover:
             if target is None:
                 return pairs, targets, NO_SUCH_QUEUE
             # AWS: a message that is redriven is a new one, with an id and an age of its own.
-            group, now_s = record.group, self._clock.time_s()
-            moved = Record(seq, seq, record.body, record.extra, group, None, now_s)
+            extra, now_s = with_receives(record.extra, 0), self._clock.time_s()
+            moved = Record(seq, seq, record.body, extra, record.group, None, now_s)
             pairs.append((record, target.number, moved))
             targets[target.number] = target
         return pairs, targets, None

@@ -32,7 +32,7 @@ _DELETE_MESSAGES = "DELETE FROM messages WHERE seq BETWEEN ? AND ?"
 _COUNT_MESSAGE = "UPDATE messages SET received = ?, first_s = ? WHERE seq = ?"
 _MOVE_MESSAGE = (
     "UPDATE messages SET seq = ?, queue = ?, origin = ?, received = 0, sent_s = ?, first_s = 0.0, "
-    "due_s = 0.0, source = ? WHERE seq = ?"
+    "due_s = 0.0, source = ?, extra = ? WHERE seq = ?"
 )
 _REMEMBER_KEY = "INSERT OR REPLACE INTO seen VALUES"
 _KEY = "(?, ?, ?, ?)"
@@ -125,6 +125,7 @@ def _moved(entry: Moved) -> list[Run]:
             None if moved.origin == moved.seq else moved.origin,
             moved.sent_at_s,
             moved.source,
+            moved.extra,
             record.seq,
         )
         for record, number, moved in entry.pairs

@@ -1,8 +1,8 @@
 """The response: which messages a function's return value says have failed. Pure.
 
-Only with `report_batch_item_failures`. As AWS documents it: nothing, an empty answer and an
-empty or null list say that all is done; an answer that makes no sense fails the whole batch,
-because what it meant to keep must not be deleted.
+Only with `report_batch_item_failures`. As AWS documents it: nothing, an empty answer (text and
+list too) and an empty or null list say that all is done; an answer that makes no sense fails the
+whole batch, because what it meant to keep must not be deleted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _chunks(value: object) -> Iterator[str]:
 
 def failed_ids(answer: Any, sent: Set[str]) -> Set[str]:
     """The ids among `sent` that the answer reports. Raises MalformedResponse."""
-    if answer is None:
+    if answer is None or answer in ("", []):  # nothing at all, in any of JSON's words
         return frozenset()
     if not isinstance(answer, dict):
         raise MalformedResponse(

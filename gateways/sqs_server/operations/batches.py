@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..errors import (
@@ -11,6 +11,7 @@ from ..errors import (
     batch_entry_ids_not_distinct,
     empty_batch_request,
     invalid_batch_entry_id,
+    missing_parameter,
     too_many_entries_in_batch_request,
 )
 from .parameters import Parameters
@@ -30,13 +31,16 @@ def read_entries(parameters: Parameters, shape: str) -> Sequence[Parameters]:
     ids: list[str] = [entry.get("Id", "") for entry in entries]
     # Looked at together, and one by one only when it matters which is wrong first.
     if len(set(ids)) < len(ids) or not (all(ids) and _are_legal("".join(ids), max(map(len, ids)))):
-        _check_each(ids)
+        _check_each(entries, shape)
     return entries
 
 
-def _check_each(ids: Sequence[str]) -> None:
+def _check_each(entries: Sequence[Parameters], shape: str) -> None:
     seen: set[str] = set()
-    for entry_id in ids:
+    for number, entry in enumerate(entries, start=1):
+        entry_id: str | None = entry.get("Id")
+        if entry_id is None:
+            raise missing_parameter(f"{shape}.{number}.Id")
         if not _are_legal(entry_id, len(entry_id)):
             raise invalid_batch_entry_id()
         if entry_id in seen:
@@ -56,6 +60,14 @@ def failed(entry: Parameters, error: SqsError) -> dict[str, Any]:
         "Code": error.query_code,
         "Message": error.message,
     }
+
+
+def answer_each(entries: Sequence[Parameters], refusals: Mapping[str, SqsError]) -> dict[str, Any]:
+    """The answer to entries of which those in `refusals`, by their ids, failed."""
+    return answer(
+        [{"Id": entry["Id"]} for entry in entries if entry["Id"] not in refusals],
+        [failed(entry, refusals[entry["Id"]]) for entry in entries if entry["Id"] in refusals],
+    )
 
 
 def answer(

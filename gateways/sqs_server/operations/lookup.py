@@ -5,7 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ..errors import queue_does_not_exist
+from ..errors import (
+    invalid_parameter_value,
+    missing_parameter,
+    queue_does_not_exist,
+    resource_not_found,
+)
 from ..model import QueueAddress
 from .parameters import Parameters, text
 
@@ -45,10 +50,23 @@ def _address_in(url: str, account: str, region: str) -> QueueAddress:
     return QueueAddress(owner if is_account else account, region, name)
 
 
-def find_by_arn(engine: Engine, parameters: Parameters, name: str) -> Queue | None:
-    """The queue whose ARN is given as parameter `name`; None when there is no such queue."""
-    address = QueueAddress.from_arn(text(parameters, name))
-    return None if address is None else engine.find(address)
+def find_by_arn(engine: Engine, parameters: Parameters, name: str) -> Queue:
+    """The queue whose ARN is given as parameter `name`; SqsError when there is no such queue."""
+    arn: str | None = parameters.get(name)
+    if arn is None:
+        raise missing_parameter(name)
+    address = QueueAddress.from_arn(arn)
+    if address is None:
+        raise invalid_parameter_value(
+            f"You must use this format to specify the {name}: "
+            "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
+        )
+    queue = engine.find(address)
+    if queue is None:
+        raise resource_not_found(
+            f"The resource that you specified for the {name} parameter doesn't exist."
+        )
+    return queue
 
 
 def url_of(address: QueueAddress, call: Call) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from ..errors import SqsError, invalid_parameter_value
+from ..errors import SqsError, invalid_parameter_value, unsupported_operation
 from ..model import Attribute
 from .characters import has_illegal_characters
 from .parameters import Parameters
@@ -15,6 +15,7 @@ from .parameters import Parameters
 MAX_ATTRIBUTES: Final = 10
 _MAX_LENGTH: Final = 256
 _BASE_TYPES: Final = frozenset({"String", "Number", "Binary"})
+_LISTS: Final = frozenset({"StringListValues", "BinaryListValues"})
 
 # AWS takes letters of every script here, whatever its documentation says of A-Z.
 _NAME: Final = re.compile(r"[\w\-.]+")
@@ -81,26 +82,53 @@ def _everything(attributes: Mapping[str, Attribute]) -> Mapping[str, Attribute]:
     return attributes
 
 
+def list_values_unsupported(operation: str) -> SqsError:
+    """The API has lists of values in its shapes, and no operation that takes them."""
+    return unsupported_operation(
+        f"Message attribute list values in {operation} operation are not supported."
+    )
+
+
 def _read(name: str, raw: Parameters, *, kind: str = "user") -> Attribute:
     _check_name(name, kind)
     data_type: str = raw.get("DataType") or ""
     base = data_type.partition(".")[0]
-    if base not in _BASE_TYPES:
-        raise _refusal(
-            f"The type of message ({kind}) attribute '{name}' is invalid. You must use only the "
-            "following supported type prefixes: Binary, Number, String."
-        )
+    if len(raw) != 2 or base not in _BASE_TYPES:  # nearly always a type and a value
+        _check_members(name, raw, kind)
+        if base not in _BASE_TYPES:
+            raise _refusal(
+                f"The type of message ({kind}) attribute '{name}' is invalid. You must use only "
+                "the following supported type prefixes: Binary, Number, String."
+            )
     if len(data_type) > _MAX_LENGTH:
-        raise _refusal(
-            f"The type of message ({kind}) attribute '{name}' is too long. "
-            f"It can be at most {_MAX_LENGTH} letters long."
-        )
+        raise _refusal(f"Message ({kind}) attribute type must be shorter than {_MAX_LENGTH} bytes.")
     return Attribute(data_type, _read_value(name, raw, base, kind))
+
+
+def _check_members(name: str, raw: Parameters, kind: str) -> None:
+    """SqsError when an attribute has other members than a type and one value."""
+    if not _LISTS.isdisjoint(raw):
+        raise list_values_unsupported("SendMessage")
+    if not raw.get("DataType"):
+        lacking = "type" if raw.get("StringValue") or raw.get("BinaryValue") else "value"
+        raise _refusal(
+            f"The message ({kind}) attribute '{name}' must contain a non-empty message attribute "
+            f"{lacking}."
+        )
+    if raw.get("StringValue") and raw.get("BinaryValue"):
+        raise _refusal(f"Message ({kind}) attribute '{name}' must have a single value.")
 
 
 def _read_value(name: str, raw: Parameters, base: str, kind: str) -> str | bytes:
     value: str | bytes | None = raw.get("BinaryValue" if base == "Binary" else "StringValue")
     if not value:
+        _check_members(name, raw, kind)
+        if raw.get("StringValue") or raw.get("BinaryValue"):
+            field = "Binary" if base == "Binary" else "String"
+            raise _refusal(
+                f"Message ({kind}) attribute '{name}' with type '{raw['DataType']}' must use "
+                f"field '{field}'."
+            )
         raise _refusal(
             f"Message ({kind}) attribute '{name}' must contain a non-empty value of type '{base}'."
         )
@@ -117,22 +145,30 @@ def _read_value(name: str, raw: Parameters, base: str, kind: str) -> str | bytes
 
 @lru_cache(maxsize=1_024)  # senders use the same few names again and again
 def _check_name(name: str, kind: str) -> None:
-    lowered = name.lower()
-    if (
-        not name
-        or len(name) > _MAX_LENGTH
-        or _NAME.fullmatch(name) is None
-        or name.startswith(".")
-        or name.endswith(".")
-        or ".." in name
-        or lowered.startswith(_RESERVED)
-    ):
+    if not name:
+        raise _refusal(f"The request must contain non-empty message ({kind}) attribute names.")
+    if len(name) > _MAX_LENGTH:
+        raise _refusal(f"Message ({kind}) attribute name must be shorter than {_MAX_LENGTH} bytes.")
+    if name.lower().startswith(_RESERVED):
+        raise _refusal(
+            "You can't use message attribute names beginning with 'AWS.' or 'Amazon'. "
+            "These strings are reserved for internal use."
+        )
+    if _NAME.fullmatch(name) is None:
         raise _refusal(
             f"Message ({kind}) attribute name '{name}' is invalid. It can contain alphanumeric "
-            "characters, hyphens, underscores and periods, must not start or end with a period, "
-            "have periods in succession or start with AWS. or Amazon., "
-            f"and can be at most {_MAX_LENGTH} letters long."
+            "characters, hyphens, underscores and periods."
         )
+    _check_periods(name, kind)
+
+
+def _check_periods(name: str, kind: str) -> None:
+    if name.startswith("."):
+        raise _refusal(f"Message ({kind}) attribute name must not begin with character '.'.")
+    if name.endswith("."):
+        raise _refusal(f"Message ({kind}) attribute name must not end with character '.'.")
+    if ".." in name:
+        raise _refusal(f"Message ({kind}) attribute name must not have successive '.' characters.")
 
 
 def _is_number(value: str) -> bool:

@@ -33,25 +33,11 @@ class Moves:
 
     async def start_message_move_task(self, call: Call) -> Mapping[str, Any]:
         """Move a dead-letter queue's messages to a queue, or each back to where it came from."""
-        parameters = call.parameters
-        source = self._source(call)
-        rate = number_within(
-            parameters,
-            "MaxNumberOfMessagesPerSecond",
-            1,
-            MAX_RATE,
-            reason=f"Must be between 1 and {MAX_RATE}.",
-        )
+        source = find_by_arn(self.engine, call.parameters, "SourceArn")
         if not self._is_dead_letter_queue(source.settings.address):
             raise invalid_parameter_value("Source queue must be configured as a Dead Letter Queue.")
-        target = None
-        if parameters.get("DestinationArn"):
-            target = find_by_arn(self.engine, parameters, "DestinationArn")
-            if target is None:
-                raise resource_not_found(
-                    "The resource that you specified for the DestinationArn parameter "
-                    "doesn't exist."
-                )
+        target = self._target(call, source)
+        rate = _number(call, "MaxNumberOfMessagesPerSecond", MAX_RATE)
         async with self.changes.lock:  # or two callers could both find no task
             if any(task.is_active for task in self.engine.moves(source)):
                 raise invalid_parameter_value(
@@ -63,14 +49,8 @@ class Moves:
 
     async def list_message_move_tasks(self, call: Call) -> Mapping[str, Any]:
         """The latest tasks of a source, newest first; one unless more are asked for."""
-        source = self._source(call)
-        limit = number_within(
-            call.parameters,
-            "MaxResults",
-            1,
-            MAX_TASKS,
-            reason=f"Must be between 1 and {MAX_TASKS}.",
-        )
+        source = find_by_arn(self.engine, call.parameters, "SourceArn")
+        limit = _number(call, "MaxResults", MAX_TASKS)
         tasks = self.engine.moves(source)[: limit or 1]
         return {"Results": [_render(task, source.settings.address) for task in tasks]}
 
@@ -86,17 +66,37 @@ class Moves:
                 return {"ApproximateNumberOfMessagesMoved": await self.engine.cancel_move(task)}
         raise resource_not_found("Task does not exist.")
 
-    def _source(self, call: Call) -> Queue:
-        source = find_by_arn(self.engine, call.parameters, "SourceArn")
-        if source is None:
-            raise resource_not_found()
-        return source
+    def _target(self, call: Call, source: Queue) -> Queue | None:
+        """Where all messages go; None when each goes back where it came from."""
+        if not call.parameters.get("DestinationArn"):
+            return None
+        target = find_by_arn(self.engine, call.parameters, "DestinationArn")
+        if target.settings.address == source.settings.address:
+            raise invalid_parameter_value(
+                "Source queue arn and destination queue arn cannot be the same."
+            )
+        if target.settings.address.is_fifo != source.settings.address.is_fifo:
+            raise invalid_parameter_value(
+                "The source queue and destination queue must be of the same queue type."
+            )
+        return target
 
     def _is_dead_letter_queue(self, address: QueueAddress) -> bool:
         return any(
             queue.settings.redrive is not None and queue.settings.redrive.target == address
             for queue in self.engine.queues.values()
         )
+
+
+def _number(call: Call, name: str, high: int) -> int | None:
+    return number_within(
+        call.parameters,
+        name,
+        1,
+        high,
+        reason=f"You must enter a number that's between 1 and {high}.",
+        is_quoted=False,
+    )
 
 
 def encode_handle(task_id: str, source: QueueAddress) -> str:

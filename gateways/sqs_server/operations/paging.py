@@ -6,7 +6,7 @@ import base64
 from collections.abc import Sequence
 from typing import Final
 
-from ..errors import invalid_value
+from ..errors import invalid_parameter_value
 from .parameters import Parameters, number_within, optional_text
 
 MAX_RESULTS: Final = 1_000
@@ -23,6 +23,7 @@ def page(names: Sequence[str], parameters: Parameters) -> tuple[Sequence[str], s
         1,
         MAX_RESULTS,
         reason=f"MaxResults must be an integer between 1 and {MAX_RESULTS}.",
+        is_quoted=False,
     )
     token = optional_text(parameters, "NextToken")
     if token:
@@ -41,4 +42,4 @@ def _decode(token: str) -> str:
     try:
         return base64.b64decode(token, validate=True).decode()
     except ValueError:
-        raise invalid_value("NextToken", token, "The token is not one of this list.") from None
+        raise invalid_parameter_value("Invalid or expired next token.") from None

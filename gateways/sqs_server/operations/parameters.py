@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..errors import invalid_value, missing_parameter
+from ..errors import invalid_parameter_value, invalid_value, missing_parameter
 
 Parameters = Mapping[str, Any]
 
@@ -31,12 +31,17 @@ def optional_text(parameters: Parameters, name: str) -> str | None:
 
 
 def number_within(
-    parameters: Parameters, name: str, low: int, high: int, *, reason: str
+    parameters: Parameters, name: str, low: int, high: int, *, reason: str, is_quoted: bool = True
 ) -> int | None:
-    """A number between two others, or None when not given; else AWS's refusal with `reason`."""
+    """A number between two others, or None when not given; else AWS's refusal with `reason`.
+
+    The refusals of AWS's younger operations do not quote the number: not `is_quoted`.
+    """
     value: int | None = parameters.get(name)
     if value is not None and not low <= value <= high:
-        raise invalid_value(name, value, reason)
+        if is_quoted:
+            raise invalid_value(name, value, reason)
+        raise invalid_parameter_value(f"Value for parameter {name} is invalid. Reason: {reason}")
     return value
 
 

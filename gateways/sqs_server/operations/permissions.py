@@ -19,12 +19,12 @@ from ..model import QueueAddress, partition_of
 from ..settings import QueueSettings
 from .changes import Changes
 from .parameters import text, texts
+from .policies import MAX_STATEMENTS
 
 if TYPE_CHECKING:
     from ..protocol import Call
 
 MAX_ACTIONS: Final = 7
-MAX_STATEMENTS: Final = 20
 
 _SHAREABLE: Final = frozenset(
     {
@@ -79,7 +79,7 @@ class Permissions:
                 raise invalid_value("Label", label, "Already exists.")
             if len(statements) >= MAX_STATEMENTS:
                 raise over_limit(
-                    f"{len(statements) + 1} statements were found, "
+                    f"{len(statements) + 1} Statements were found, "
                     f"maximum allowed is {MAX_STATEMENTS}."
                 )
             statements.append(_statement(settings.address, label, accounts, actions))

@@ -6,7 +6,6 @@ What needs other queues (does the dead-letter queue exist, does it allow this so
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -21,6 +20,7 @@ from ..errors import (
 )
 from ..model import Counts, QueueAddress
 from ..settings import MAX_MESSAGE_BYTES, QueueSettings
+from .policies import check_policy
 from .redrive import parse_redrive, parse_redrive_allow, render_redrive, render_redrive_allow
 
 _NUMBERS: Final = {
@@ -43,8 +43,8 @@ def parse_attributes(
 ) -> QueueSettings:
     """The settings after `raw` was applied to those `before`, or to a new queue's.
 
-    An empty value takes away what can be taken away and sets the rest to its default. Times and
-    tags are not attributes to set: they stay as they were.
+    An empty value takes away what can be taken away. Times and tags are not attributes to set:
+    they stay as they were.
     """
     settings = QueueSettings(address=address) if before is None else before
     changes: Changes = {}
@@ -78,12 +78,19 @@ def differing_attribute(
     before: QueueSettings, after: QueueSettings, names: Sequence[str]
 ) -> str | None:
     """The first of `names` in which two settings differ, as CreateQueue compares them."""
-    nothing = Counts(visible=0, in_flight=0, delayed=0)
     for name in names:
-        read = _READERS[name.strip()]
-        if read(before, nothing) != read(after, nothing):
+        if _compared(before, name.strip()) != _compared(after, name.strip()):
             return name
     return None
+
+
+def _compared(settings: QueueSettings, name: str) -> object:
+    # The same policy may be written in several ways.
+    if name == "RedrivePolicy":
+        return settings.redrive
+    if name == "RedriveAllowPolicy":
+        return settings.redrive_allow
+    return _READERS[name](settings, Counts(visible=0, in_flight=0, delayed=0))
 
 
 # Writing
@@ -91,9 +98,6 @@ def differing_attribute(
 
 def _parse_number(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
     field, low, high = _NUMBERS[name]
-    if value == "":
-        changes[field] = attrs.fields_dict(QueueSettings)[field].default
-        return
     # `int` would also take 1_0, digits of every script, and spaces.
     if not _NUMBER.fullmatch(value) or not low <= int(value) <= high:
         raise invalid_attribute_value(name)
@@ -149,12 +153,7 @@ def _parse_redrive_allow(settings: QueueSettings, name: str, value: str, changes
 
 def _parse_policy(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
     if value:
-        try:
-            is_document = isinstance(json.loads(value), dict)
-        except (ValueError, RecursionError):  # nested deeper than anything a policy needs
-            is_document = False
-        if not is_document:
-            raise invalid_attribute_value(name)
+        check_policy(value)
     changes["policy"] = value or None
 
 

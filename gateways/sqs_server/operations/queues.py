@@ -11,6 +11,7 @@ import attrs
 from pump.clock import Clock
 
 from ..errors import (
+    SqsError,
     invalid_attribute_name,
     invalid_parameter_value,
     missing_parameter,
@@ -23,7 +24,7 @@ from ..settings import QueueSettings
 from .changes import Changes
 from .lookup import find_queue, locate, url_of
 from .paging import page
-from .parameters import Parameters, optional_text, text, text_map, texts
+from .parameters import Parameters, optional_text, text_map, texts
 from .queue_attributes import differing_attribute, parse_attributes, render_attributes
 from .redrive import redrive_refusal
 from .tags import check_tags
@@ -71,7 +72,9 @@ class Queues:
 
     async def get_queue_url(self, call: Call) -> Mapping[str, Any]:
         """Where to reach a queue by its name."""
-        name = text(call.parameters, "QueueName")
+        name = _given_name(call.parameters)
+        if not name:
+            raise _no_name()
         owner = optional_text(call.parameters, "QueueOwnerAWSAccountId")
         address = QueueAddress(owner or call.account, call.region, name)
         return {"QueueUrl": url_of(locate(self.engine, address).settings.address, call)}
@@ -177,7 +180,9 @@ class Queues:
 
 def _queue_name(parameters: Parameters, raw: Mapping[str, str]) -> str:
     """A name that fits the kind of queue; FIFO is asked for by attribute, and needs the suffix."""
-    name = text(parameters, "QueueName")
+    name = _given_name(parameters)
+    if not name:
+        raise invalid_parameter_value("Queue name cannot be empty")
     if raw.get("FifoQueue", "").lower() == "true":
         if _FIFO_NAME.fullmatch(name) is None:
             raise invalid_parameter_value(
@@ -189,6 +194,19 @@ def _queue_name(parameters: Parameters, raw: Mapping[str, str]) -> str:
             "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
         )
     return name
+
+
+def _given_name(parameters: Parameters) -> str:
+    name: str | None = parameters.get("QueueName")
+    if name is None:
+        raise _no_name()
+    return name
+
+
+def _no_name() -> SqsError:
+    return invalid_parameter_value(
+        "Value for parameter QueueName is invalid. Reason: Must specify a queue name."
+    )
 
 
 def _given_tags(parameters: Parameters) -> Mapping[str, str]:

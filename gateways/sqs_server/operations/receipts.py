@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import attrs
@@ -16,16 +16,17 @@ from ..errors import (
     receipt_handle_expired,
     receipt_handle_is_invalid,
 )
-from .batches import answer, failed, read_entries
+from .batches import answer_each, read_entries
 from .lookup import find_queue
 from .parameters import Parameters, number_within, text
-from .receiving import MAX_VISIBILITY_S, VISIBILITY_REASON
+from .receiving import MAX_VISIBILITY_S
 
 if TYPE_CHECKING:
     from ..engine import Engine
     from ..protocol import Call
 
-_DELETE_SHAPE: Final = "DeleteMessageBatchRequestEntry"
+_RECEIPT: Final = "ReceiptHandle"
+_RANGE: Final = f"VisibilityTimeout must be an integer between 0 and {MAX_VISIBILITY_S}."
 _BEYOND_LIMIT: Final = (
     f"Total VisibilityTimeout for the message is beyond the limit [{MAX_VISIBILITY_S} seconds]"
 )
@@ -40,7 +41,7 @@ class Receipts:
     async def delete_message(self, call: Call) -> Mapping[str, Any]:
         """Deleting twice succeeds twice."""
         queue = find_queue(self.engine, call)
-        receipt = text(call.parameters, "ReceiptHandle")
+        receipt = text(call.parameters, _RECEIPT)
         [problem] = await self.engine.delete(queue, [receipt])
         error = _delete_error(receipt, problem)
         if error is not None:
@@ -50,19 +51,23 @@ class Receipts:
     async def delete_message_batch(self, call: Call) -> Mapping[str, Any]:
         """Up to ten; each succeeds or fails on its own."""
         queue = find_queue(self.engine, call)
-        entries = read_entries(call.parameters, _DELETE_SHAPE)
+        entries = read_entries(call.parameters, "DeleteMessageBatchRequestEntry")
         receipts = [entry.get("ReceiptHandle", "") for entry in entries]
-        if not all(receipts):
-            raise missing_parameter(f"{_DELETE_SHAPE}.ReceiptHandle")
+        # An entry without a receipt is refused by the engine, and told apart only then.
         problems = await self.engine.delete(queue, receipts)
         if not any(problems):
             return {"Successful": [{"Id": entry["Id"]} for entry in entries]}
-        return _delete_answer(entries, receipts, problems)
+        refusals = {}
+        for entry, receipt, problem in zip(entries, receipts, problems, strict=True):
+            error = _delete_error(receipt, problem) if receipt else missing_parameter(_RECEIPT)
+            if error is not None:
+                refusals[entry["Id"]] = error
+        return answer_each(entries, refusals)
 
     async def change_message_visibility(self, call: Call) -> Mapping[str, Any]:
         """From now on, not from when it was received."""
         queue = find_queue(self.engine, call)
-        receipt = text(call.parameters, "ReceiptHandle")
+        receipt = text(call.parameters, _RECEIPT)
         timeout_s = _timeout_s(call.parameters)
         [problem] = await self.engine.change_visibility(queue, [(receipt, timeout_s)])
         error = _change_error(receipt, problem, timeout_s)
@@ -73,41 +78,20 @@ class Receipts:
     async def change_message_visibility_batch(self, call: Call) -> Mapping[str, Any]:
         """Up to ten; each succeeds or fails on its own."""
         queue = find_queue(self.engine, call)
-        shape = "ChangeMessageVisibilityBatchRequestEntry"
-        entries = read_entries(call.parameters, shape)
-        changes: list[tuple[Parameters, tuple[str, int]]] = []
-        failures = []
+        entries = read_entries(call.parameters, "ChangeMessageVisibilityBatchRequestEntry")
+        changes: dict[str, tuple[str, int]] = {}
+        refusals: dict[str, SqsError] = {}
         for entry in entries:
-            receipt = _receipt(entry, shape)
             try:
-                changes.append((entry, (receipt, _timeout_s(entry))))
+                changes[entry["Id"]] = (text(entry, _RECEIPT), _timeout_s(entry))
             except SqsError as error:
-                failures.append(failed(entry, error))
-        problems = await self.engine.change_visibility(queue, [change for _, change in changes])
-        successes = []
-        for (entry, (receipt, timeout_s)), problem in zip(changes, problems, strict=True):
-            refusal = _change_error(receipt, problem, timeout_s)
-            if refusal is None:
-                successes.append({"Id": entry["Id"]})
-            else:
-                failures.append(failed(entry, refusal))
-        return answer(successes, failures)
-
-
-def _delete_answer(
-    entries: Sequence[Parameters],
-    receipts: Sequence[str],
-    problems: Sequence[ReceiptProblem | None],
-) -> dict[str, Any]:
-    successes = []
-    failures = []
-    for entry, receipt, problem in zip(entries, receipts, problems, strict=True):
-        error = _delete_error(receipt, problem)
-        if error is None:
-            successes.append({"Id": entry["Id"]})
-        else:
-            failures.append(failed(entry, error))
-    return answer(successes, failures)
+                refusals[entry["Id"]] = error
+        problems = await self.engine.change_visibility(queue, list(changes.values()))
+        for (entry_id, change), problem in zip(changes.items(), problems, strict=True):
+            refusal = _change_error(change[0], problem, change[1])
+            if refusal is not None:
+                refusals[entry_id] = refusal
+        return answer_each(entries, refusals)
 
 
 def _delete_error(receipt: str, problem: ReceiptProblem | None) -> SqsError | None:
@@ -138,16 +122,7 @@ def _change_error(receipt: str, problem: ReceiptProblem | None, timeout_s: int) 
 
 
 def _timeout_s(parameters: Parameters) -> int:
-    timeout_s = number_within(
-        parameters, "VisibilityTimeout", 0, MAX_VISIBILITY_S, reason=VISIBILITY_REASON
-    )
+    timeout_s = number_within(parameters, "VisibilityTimeout", 0, MAX_VISIBILITY_S, reason=_RANGE)
     if timeout_s is None:
         raise missing_parameter("VisibilityTimeout")
     return timeout_s
-
-
-def _receipt(entry: Parameters, shape: str) -> str:
-    receipt: str | None = entry.get("ReceiptHandle")
-    if not receipt:
-        raise missing_parameter(f"{shape}.ReceiptHandle")
-    return receipt

@@ -22,7 +22,7 @@ MAX_MESSAGES: Final = 10
 MAX_WAIT_S: Final = 20
 MAX_VISIBILITY_S: Final = 43_200
 
-VISIBILITY_REASON: Final = f"Must be between 0 and {MAX_VISIBILITY_S}, if provided."
+_VISIBILITY_REASON: Final = f"Must be >= 0 and <= {MAX_VISIBILITY_S}, if provided."
 _COUNT_REASON: Final = f"Must be between 1 and {MAX_MESSAGES}, if provided."
 _WAIT_REASON: Final = f"Must be >= 0 and <= {MAX_WAIT_S}, if provided."
 
@@ -46,7 +46,7 @@ class Receiving:
         )
         wait_s = number_within(parameters, "WaitTimeSeconds", 0, MAX_WAIT_S, reason=_WAIT_REASON)
         visibility_s = number_within(
-            parameters, "VisibilityTimeout", 0, MAX_VISIBILITY_S, reason=VISIBILITY_REASON
+            parameters, "VisibilityTimeout", 0, MAX_VISIBILITY_S, reason=_VISIBILITY_REASON
         )
         settings = queue.settings
         received = await self.engine.receive(

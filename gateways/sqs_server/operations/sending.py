@@ -17,6 +17,7 @@ from ..errors import (
 from ..settings import MAX_MESSAGE_BYTES
 from .batches import answer, failed, read_entries
 from .lookup import find_queue
+from .message_attributes import list_values_unsupported
 from .outgoing import NO_DEDUPLICATION, Intake, Outgoing
 from .parameters import Parameters
 
@@ -58,12 +59,14 @@ class Sending:
 
 
 def _check_whole(entries: Sequence[Parameters], intake: Intake) -> None:
-    """What refuses a batch as a whole although only one entry is wrong, as on AWS."""
-    needs_id = intake.is_fifo and not intake.settings.content_based_deduplication
+    """What refuses a FIFO queue's batch as a whole although only one entry is wrong, as on AWS."""
+    if not intake.is_fifo:
+        return
+    needs_id = not intake.settings.content_based_deduplication
     for number, entry in enumerate(entries, start=1):
         if not entry.get("MessageBody"):
-            raise missing_parameter(f"{_SHAPE}.{number}.MessageBody")
-        if intake.is_fifo and entry.get("MessageGroupId") is None:
+            raise _no_body(number)
+        if entry.get("MessageGroupId") is None:
             raise invalid_parameter_value("The request must contain the parameter MessageGroupId.")
         if needs_id and entry.get("MessageDeduplicationId") is None:
             raise invalid_parameter_value(NO_DEDUPLICATION)
@@ -77,11 +80,14 @@ def _read_all(
     failures: list[dict[str, Any]] = []
     max_bytes = intake.settings.max_message_bytes
     total = 0
-    for entry in entries:
+    for number, entry in enumerate(entries, start=1):
         try:
             outgoing = intake.read(entry)
         except SqsError as error:
-            failures.append(failed(entry, error))
+            if error.code == "UnsupportedOperation":  # no entry's own fault, says AWS
+                raise list_values_unsupported("SendMessageBatch") from None
+            has_body = entry.get("MessageBody")
+            failures.append(failed(entry, error if has_body else _no_body(number)))
             continue
         total += outgoing.byte_count
         if outgoing.byte_count > max_bytes:
@@ -92,6 +98,10 @@ def _read_all(
     if total > MAX_MESSAGE_BYTES:
         raise batch_request_too_long(total, MAX_MESSAGE_BYTES)
     return ready, failures
+
+
+def _no_body(number: int) -> SqsError:
+    return missing_parameter(f"{_SHAPE}.{number}.MessageBody")
 
 
 def _too_long(max_bytes: int) -> SqsError:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
 from ..errors import SqsError, serialization_exception, unknown_operation
 from .call import Answer
 from .catalog import OPERATIONS
+from .wire import is_list, is_map, is_shape, members_of
 
 TARGET: Final = "x-amz-target"
 _PREFIX: Final = "AmazonSQS."
@@ -26,8 +27,6 @@ _TOKENS: Final = {
     "int": "NUMBER_VALUE",
     "float": "NUMBER_VALUE",
     "bool": "TRUE_VALUE",
-    "object": "START_OBJECT",
-    "array": "START_ARRAY",
     "null": "VALUE_NULL",
 }
 _WANTED: Final = {"str": "a String", "int": "an Integer", "bool": "a Boolean", "bytes": "a Blob"}
@@ -55,32 +54,45 @@ def read_parameters(operation: str, body: bytes) -> Mapping[str, Any]:
         return {}
     try:
         parameters: Mapping[str, Any] = _decoders[operation].decode(body)
-    except msgspec.ValidationError as error:
-        return _read_past_nulls(operation, body, error)
+    except msgspec.ValidationError:
+        return _read_loosely(operation, body)
     except (ValueError, RecursionError):
         raise serialization_exception() from None
     return parameters
 
 
-def _read_past_nulls(
-    operation: str, body: bytes, error: msgspec.ValidationError
-) -> Mapping[str, Any]:
-    # AWS takes null for absent. Few clients send any, so the common way does not look for them.
+def _read_loosely(operation: str, body: bytes) -> Mapping[str, Any]:
+    # AWS takes null for absent, and a number or a truth value for the text it is written as. Few
+    # clients send any, so the common way does not look for them.
+    request = OPERATIONS[operation].request
     try:
-        raw = msgspec.json.decode(body)
         parameters: Mapping[str, Any] = msgspec.convert(
-            _without_nulls(raw), OPERATIONS[operation].request
+            _tidied(msgspec.json.decode(body), request), request
         )
-    except (ValueError, RecursionError):
+    except msgspec.ValidationError as error:
         raise serialization_exception(_in_awss_words(error)) from None
+    except (ValueError, RecursionError):
+        raise serialization_exception() from None
     return parameters
 
 
-def _without_nulls(value: Any) -> Any:
+def _tidied(value: Any, type_: Any) -> Any:
+    """Without nulls, and with text wherever text was meant."""
     if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+        if is_shape(type_):
+            types = {name: member.type for name, member in members_of(type_).items()}
+        else:
+            types = dict.fromkeys(value, get_args(type_)[1] if is_map(type_) else None)
+        return {
+            key: _tidied(inner, types[key])
+            for key, inner in value.items()
+            if inner is not None and key in types
+        }
     if isinstance(value, list):
-        return [_without_nulls(inner) for inner in value if inner is not None]
+        item = get_args(type_)[0] if is_list(type_) else None
+        return [_tidied(inner, item) for inner in value if inner is not None]
+    if type_ is str and isinstance(value, bool | int | float):
+        return msgspec.json.encode(value).decode()
     return value
 
 
@@ -89,9 +101,11 @@ def _in_awss_words(error: msgspec.ValidationError) -> str:
     if found is None:
         return ""
     wanted, got = found.groups()
+    if got == "array":
+        return "Start of list found where not expected"
     if wanted == "array":
         return "Expected list or null"
-    if wanted == "object":
+    if "object" in (wanted, got):
         return "Start of structure or map found where not expected."
     return f"{_TOKENS.get(got, got)} can not be converted to {_WANTED.get(wanted, wanted)}"
 

@@ -155,6 +155,33 @@ def test_when_a_fifo_batch_is_sent_then_it_keeps_its_order(bench: Bench) -> None
     assert bench.bodies(url) == bodies
 
 
+def test_when_a_body_is_empty_then_only_its_entry_fails(bench: Bench) -> None:
+    url = bench.make()
+
+    answer = bench.sqs.send_message_batch(QueueUrl=url, Entries=entries(["one", "", "three"]))
+
+    [failed] = answer["Failed"]
+    assert (failed["Id"], failed["Code"], failed["SenderFault"]) == ("1", "MissingParameter", True)
+    assert failed["Message"] == (
+        "The request must contain the parameter SendMessageBatchRequestEntry.2.MessageBody."
+    )
+    assert sorted(bench.bodies(url)) == ["one", "three"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_when_an_entry_has_no_id_then_it_is_named_by_its_number(
+    json_bench: Bench, operation: str
+) -> None:
+    entry = OPERATIONS[operation]
+
+    refusal = json_bench.refused(
+        operation, QueueUrl=json_bench.make(), Entries=[{"Id": "1", **entry}, entry]
+    )
+
+    assert (refusal.code, refusal.status) == ("MissingParameter", 400)
+    assert refusal.message.endswith("BatchRequestEntry.2.Id.")
+
+
 def test_when_some_receipts_are_invalid_then_only_these_fail(bench: Bench) -> None:
     url = bench.make()
     bench.send(url)

@@ -40,6 +40,8 @@ def test_when_it_is_moved_then_it_is_as_it_was_and_tells_its_source(bench: Bench
     assert message["MessageAttributes"] == attributes
     assert found["DeadLetterQueueSourceArn"] == bench.arn(url)
     assert found["SentTimestamp"] == before["SentTimestamp"]
+    # AWS's reference: the number of times it "has been received across all queues".
+    assert found["ApproximateReceiveCount"] == "2"
     assert "DeadLetterQueueSourceArn" not in before
 
 

@@ -196,6 +196,31 @@ def test_when_a_queue_does_not_exist_then_its_parameter_is_named(bench: Bench, w
     )
 
 
+@pytest.mark.parametrize("which", ["SourceArn", "DestinationArn"])
+def test_when_an_arn_is_none_then_its_format_is_told(bench: Bench, which: str) -> None:
+    _, dead = bench.make_with_dead_letters()
+
+    refusal = bench.refused(
+        "start_message_move_task", **{"SourceArn": bench.arn(dead), which: "invalid"}
+    )
+
+    assert (refusal.code, refusal.status) == ("InvalidParameterValue", 400)
+    assert refusal.message == (
+        f"You must use this format to specify the {which}: "
+        "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
+    )
+
+
+def test_when_a_task_would_go_in_circles_then_it_is_refused(bench: Bench) -> None:
+    _, dead = bench.make_with_dead_letters()
+
+    refusal = bench.refused(
+        "start_message_move_task", SourceArn=bench.arn(dead), DestinationArn=bench.arn(dead)
+    )
+
+    assert refusal.message == "Source queue arn and destination queue arn cannot be the same."
+
+
 @pytest.mark.parametrize(
     ("task", "code", "message", "status"),
     [

@@ -189,6 +189,7 @@ def test_when_the_redrive_policy_is_emptied_then_it_is_gone(bench: Bench) -> Non
 @pytest.mark.parametrize(
     "policy",
     [
+        {},
         {"deadLetterTargetArn": "DEAD"},
         {"maxReceiveCount": "42"},
         {"deadLetterTargetArn": "DEAD", "maxReceiveCount": "invalid"},
@@ -214,6 +215,26 @@ def test_when_a_redrive_policy_is_invalid_then_it_is_refused(
 
     # AWS has other words for a queue that is not there, in other places.
     assert refusal.code in ("InvalidParameterValue", "AWS.SimpleQueueService.NonExistentQueue")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        '{{"deadLetterTargetArn":"{arn}","maxReceiveCount":5}}',
+        '{{"maxReceiveCount": 10, "deadLetterTargetArn": "{arn}"}}',
+    ],
+)
+def test_when_a_redrive_policy_is_set_then_it_is_given_back_as_it_was_written(
+    bench: Bench, form: str
+) -> None:
+    policy = form.format(arn=bench.arn(bench.make()))
+    name = bench.name()
+
+    url = bench.create(QueueName=name, Attributes={"RedrivePolicy": policy})
+
+    assert bench.attributes(url, "RedrivePolicy") == {"RedrivePolicy": policy}
+    spaced = json.dumps(json.loads(policy), indent=2)  # the same policy, so the same queue
+    assert bench.create(QueueName=name, Attributes={"RedrivePolicy": spaced}) == url
 
 
 def test_when_a_dead_letter_arn_is_none_then_the_policy_is_quoted(bench: Bench) -> None:

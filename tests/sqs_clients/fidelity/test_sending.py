@@ -158,6 +158,34 @@ def test_when_an_attribute_is_invalid_then_nothing_is_sent(
     assert json_bench.counts(url) == (0, 0, 0)
 
 
+@pytest.mark.parametrize(
+    "attribute",
+    [{**text("v"), "StringListValues": ["v"]}, {"DataType": "B", "BinaryListValues": [b"v"]}],
+)
+def test_when_an_attribute_is_a_list_then_the_operation_does_not_support_it(
+    bench: Bench, attribute: dict[str, Any]
+) -> None:
+    url = bench.make()
+    sent = {"MessageBody": "test", "MessageAttributes": {"name": attribute}}
+
+    refusals = {
+        "SendMessage": bench.refused("send_message", QueueUrl=url, **sent),
+        "SendMessageBatch": bench.refused(
+            "send_message_batch", QueueUrl=url, Entries=[{"Id": "1", **sent}]
+        ),
+    }
+
+    for operation, refusal in refusals.items():
+        assert (refusal.code, refusal.status) == (
+            "AWS.SimpleQueueService.UnsupportedOperation",
+            400,
+        )
+        assert refusal.message == (
+            f"Message attribute list values in {operation} operation are not supported."
+        )
+    assert bench.counts(url) == (0, 0, 0)
+
+
 def test_when_an_attribute_is_empty_then_aws_says_so(bench: Bench) -> None:
     refusal = bench.refused(
         "send_message",

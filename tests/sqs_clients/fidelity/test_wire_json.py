@@ -115,6 +115,17 @@ def test_when_a_parameter_is_of_the_wrong_type_then_it_is_refused(
     assert answer.json()["__type"]
 
 
+def test_when_text_is_sent_as_a_number_then_it_is_taken(wire: Wire, json_bench: Bench) -> None:
+    name = json_bench.name()
+
+    made = wire.call("CreateQueue", {"QueueName": name, "Attributes": {"VisibilityTimeout": 0}})
+    url = made.json()["QueueUrl"]
+    wire.call("SendMessage", {"QueueUrl": url, "MessageBody": 2345})
+
+    assert json_bench.attributes(url, "VisibilityTimeout") == {"VisibilityTimeout": "0"}
+    assert json_bench.bodies(url) == ["2345"]
+
+
 def test_when_bytes_are_sent_then_they_travel_in_base64(wire: Wire, url: str) -> None:
     value = base64.b64encode(b"\x00\xff").decode()
     attribute = {"DataType": "Binary", "BinaryValue": value}

@@ -72,6 +72,24 @@ async def test_when_a_redrive_policy_looks_at_the_count_then_it_is_durable_at_on
     await shop.engine.aclose()
 
 
+async def test_when_started_again_then_a_dead_letter_remembers_how_often_it_was_received(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    await shop.make("dead")
+    await shop.make("orders", redrive=redrive("dead", 2))
+    await shop.send("poison")
+    for _ in range(3):
+        await shop.receive(visibility_s=0)
+    await shop.engine.aclose()
+
+    again = await Shop.open(clock, SqliteStore(tmp_path))
+    again.use("dead")
+
+    assert [each.receive_count for each in await again.receive()] == [3]
+    await again.engine.aclose()
+
+
 async def test_when_started_again_then_delays_duplicates_and_numbers_go_on(
     tmp_path: Path, clock: VirtualClock
 ) -> None:

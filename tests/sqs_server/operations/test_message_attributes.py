@@ -88,6 +88,79 @@ def test_when_a_value_is_empty_then_the_refusal_is_in_aws_words() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "raw", "message"),
+    [
+        ("", _text("x"), "The request must contain non-empty message (user) attribute names."),
+        (
+            "amazon.Hello",
+            _text("x"),
+            "You can't use message attribute names beginning with 'AWS.' or 'Amazon'. "
+            "These strings are reserved for internal use.",
+        ),
+        ("a" * 257, _text("x"), "Message (user) attribute name must be shorter than 256 bytes."),
+        (".a", _text("x"), "Message (user) attribute name must not begin with character '.'."),
+        ("a.", _text("x"), "Message (user) attribute name must not end with character '.'."),
+        (
+            "a..b",
+            _text("x"),
+            "Message (user) attribute name must not have successive '.' characters.",
+        ),
+        (
+            "a",
+            _text("x", "String." + "L" * 250),
+            "Message (user) attribute type must be shorter than 256 bytes.",
+        ),
+        (
+            "a",
+            {},
+            "The message (user) attribute 'a' must contain a non-empty message attribute value.",
+        ),
+        (
+            "a",
+            {"StringValue": "x"},
+            "The message (user) attribute 'a' must contain a non-empty message attribute type.",
+        ),
+        (
+            "a",
+            {"DataType": "Number", "BinaryValue": b"1"},
+            "Message (user) attribute 'a' with type 'Number' must use field 'String'.",
+        ),
+        (
+            "a",
+            {**_text("x"), "BinaryValue": b"x"},
+            "Message (user) attribute 'a' must have a single value.",
+        ),
+    ],
+)
+def test_when_an_attribute_is_refused_then_it_is_in_aws_words(
+    name: str, raw: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SqsError) as refused:
+        read_attributes({name: raw})
+
+    assert refused.value.query_code == "InvalidParameterValue"
+    assert refused.value.message == message
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"DataType": "StringList", "StringListValues": ["x"]},
+        {"DataType": "String", "BinaryListValues": [b"x"]},
+        {**_text("x"), "StringListValues": []},
+    ],
+)
+def test_when_an_attribute_is_a_list_then_it_is_not_supported(raw: dict[str, Any]) -> None:
+    with pytest.raises(SqsError) as refused:
+        read_attributes({"name": raw})
+
+    assert refused.value.code == "UnsupportedOperation"
+    assert refused.value.message == (
+        "Message attribute list values in SendMessage operation are not supported."
+    )
+
+
 def test_when_there_are_more_than_ten_then_the_message_is_refused() -> None:
     """R44."""
     read_attributes({f"a{number}": _text("x") for number in range(10)})

@@ -134,6 +134,51 @@ async def test_when_a_queue_of_the_task_does_not_exist_then_the_parameter_is_nam
 
 
 @pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        ("StartMessageMoveTask", "SourceArn"),
+        ("StartMessageMoveTask", "DestinationArn"),
+        ("ListMessageMoveTasks", "SourceArn"),
+    ],
+)
+@pytest.mark.parametrize("arn", ["dead", "arn:aws:sns:eu-west-1:111122223333:dead"])
+async def test_when_an_arn_is_none_of_a_queue_then_its_format_is_told(
+    service: Service, operation: str, name: str, arn: str
+) -> None:
+    _, dead = await _dead_letters(service)
+
+    refused = await service.refusal(operation, **{"SourceArn": await service.arn(dead), name: arn})
+
+    assert refused.query_code == "InvalidParameterValue"
+    assert refused.message == (
+        f"You must use this format to specify the {name}: "
+        "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dead", "Source queue arn and destination queue arn cannot be the same."),
+        ("a.fifo", "The source queue and destination queue must be of the same queue type."),
+    ],
+)
+async def test_when_a_destination_cannot_be_one_then_the_task_is_refused(
+    service: Service, name: str, message: str
+) -> None:
+    _, dead = await _dead_letters(service)
+    target = await service.queue(name)
+
+    refused = await service.refusal(
+        "StartMessageMoveTask",
+        SourceArn=await service.arn(dead),
+        DestinationArn=await service.arn(target),
+    )
+
+    assert (refused.query_code, refused.message) == ("InvalidParameterValue", message)
+
+
+@pytest.mark.parametrize(
     ("operation", "parameter", "value", "high"),
     [
         ("StartMessageMoveTask", "MaxNumberOfMessagesPerSecond", 0, 500),
@@ -153,7 +198,8 @@ async def test_when_a_number_is_out_of_range_then_the_call_is_refused(
     )
 
     assert refused.message == (
-        f"Value {value} for parameter {parameter} is invalid. Reason: Must be between 1 and {high}."
+        f"Value for parameter {parameter} is invalid. "
+        f"Reason: You must enter a number that's between 1 and {high}."
     )
 
 

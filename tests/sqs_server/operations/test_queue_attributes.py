@@ -95,7 +95,7 @@ def test_when_a_number_is_at_its_bounds_then_it_is_taken_and_beyond_them_refused
     for value in (low, high):
         settings = parse_attributes(_STANDARD, {name: str(value), "KmsMasterKeyId": "key"})
         assert render_attributes(settings, [name], _COUNTS) == {name: str(value)}
-    for text in (str(low - 1), str(high + 1), "1.5", "many"):
+    for text in (str(low - 1), str(high + 1), "1.5", "many", "", " 60"):
         refused = _refusal(_STANDARD, {name: text})
         assert refused.code == "InvalidAttributeValue"
         assert refused.message == f"Invalid value for the parameter {name}."
@@ -192,18 +192,17 @@ def test_when_an_attribute_is_set_to_nothing_then_it_is_taken_away() -> None:
     before = parse_attributes(
         _STANDARD,
         {
-            "Policy": '{"Statement": []}',
+            "Policy": '{"Statement": {"Effect": "Deny"}}',
             "KmsMasterKeyId": "key",
             "RedrivePolicy": json.dumps(
                 {"deadLetterTargetArn": target.arn, "maxReceiveCount": "3"}
             ),
-            "VisibilityTimeout": "7",
         },
     )
 
     after = parse_attributes(
         _STANDARD,
-        {"Policy": "", "KmsMasterKeyId": "", "RedrivePolicy": "", "VisibilityTimeout": ""},
+        {"Policy": "", "KmsMasterKeyId": "", "RedrivePolicy": ""},
         before=before,
     )
 
@@ -224,121 +223,6 @@ def test_when_a_key_is_set_then_the_queue_leaves_sqs_s_own_encryption_and_shows_
         "SqsManagedSseEnabled": "false",
     }
     assert render_attributes(without, names, _COUNTS) == {"SqsManagedSseEnabled": "true"}
-
-
-_DEAD = "arn:aws:sqs:us-east-1:000000000000:dead"
-
-
-@pytest.mark.parametrize(
-    ("policy", "reason"),
-    [
-        (
-            {"deadLetterTargetArn": "dummy", "maxReceiveCount": 42},
-            "Invalid value for deadLetterTargetArn.",
-        ),
-        (
-            {"maxReceiveCount": 1},
-            "Redrive policy does not contain mandatory attribute: deadLetterTargetArn.",
-        ),
-        (
-            {"deadLetterTargetArn": _DEAD},
-            "Redrive policy does not contain mandatory attribute: maxReceiveCount.",
-        ),
-        (
-            {"deadLetterTargetArn": _DEAD, "maxReceiveCount": 1_001},
-            "Invalid value for maxReceiveCount: 1001, "
-            "valid values are from 1 to 1000 both inclusive.",
-        ),
-        (
-            {"deadLetterTargetArn": _DEAD + ".fifo", "maxReceiveCount": 1},
-            "Dead-letter queue must be same type of queue as the source.",
-        ),
-        (
-            {"deadLetterTargetArn": _DEAD.replace("0000", "1111"), "maxReceiveCount": 1},
-            "Dead letter target owner should be same as the source.",
-        ),
-        ([], "Redrive policy is not a valid JSON map."),
-    ],
-)
-def test_when_a_redrive_policy_is_wrong_then_the_refusal_quotes_it(
-    policy: object, reason: str
-) -> None:
-    """R44."""
-    raw = json.dumps(policy)
-
-    refused = _refusal(_STANDARD, {"RedrivePolicy": raw})
-
-    assert refused.query_code == "InvalidParameterValue"
-    assert (
-        refused.message == f"Value {raw} for parameter RedrivePolicy is invalid. Reason: {reason}"
-    )
-
-
-@pytest.mark.parametrize("count", [3, "3"])
-def test_when_a_redrive_policy_is_shown_then_its_count_is_a_number(count: object) -> None:
-    """R44."""
-    raw = json.dumps({"deadLetterTargetArn": _DEAD, "maxReceiveCount": count})
-
-    shown = render_attributes(
-        parse_attributes(_STANDARD, {"RedrivePolicy": raw}), ["RedrivePolicy"], _COUNTS
-    )
-
-    assert json.loads(shown["RedrivePolicy"]) == {
-        "deadLetterTargetArn": _DEAD,
-        "maxReceiveCount": 3,
-    }
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        {"redrivePermission": "allowAll"},
-        {"redrivePermission": "denyAll"},
-        {"redrivePermission": "byQueue", "sourceQueueArns": [_DEAD]},
-    ],
-)
-def test_when_a_redrive_allow_policy_is_set_then_it_is_shown_again(policy: object) -> None:
-    """R44."""
-    settings = parse_attributes(_STANDARD, {"RedriveAllowPolicy": json.dumps(policy)})
-
-    shown = render_attributes(settings, ["RedriveAllowPolicy"], _COUNTS)
-
-    assert json.loads(shown["RedriveAllowPolicy"]) == policy
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        {"redrivePermission": "perhaps"},
-        {"redrivePermission": "byQueue"},
-        {"redrivePermission": "byQueue", "sourceQueueArns": [_DEAD] * 11},
-        {"redrivePermission": "byQueue", "sourceQueueArns": ["dummy"]},
-        {"redrivePermission": "allowAll", "sourceQueueArns": [_DEAD]},
-        "text",
-    ],
-)
-def test_when_a_redrive_allow_policy_is_wrong_then_it_is_refused(policy: object) -> None:
-    """R44."""
-    refused = _refusal(_STANDARD, {"RedriveAllowPolicy": json.dumps(policy)})
-
-    assert refused.query_code == "InvalidParameterValue"
-    assert "RedriveAllowPolicy" in refused.message
-
-
-def test_when_a_redrive_policy_is_no_json_then_it_is_refused_and_an_empty_one_takes_it_away() -> (
-    None
-):
-    """R44."""
-    assert "not a valid JSON map" in _refusal(_STANDARD, {"RedrivePolicy": "{"}).message
-    before = parse_attributes(
-        _STANDARD, {"RedriveAllowPolicy": json.dumps({"redrivePermission": "denyAll"})}
-    )
-
-    after = parse_attributes(
-        _STANDARD, {"RedrivePolicy": "{}", "RedriveAllowPolicy": ""}, before=before
-    )
-
-    assert (after.redrive, after.redrive_allow) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -174,14 +174,27 @@ async def test_when_queues_are_listed_then_prefix_and_pages_choose(service: Serv
     assert rest == {"QueueUrls": urls[2:3]}
 
 
+_MAX_RESULTS = (
+    "Value for parameter MaxResults is invalid. "
+    "Reason: MaxResults must be an integer between 1 and 1000."
+)
+
+
 @pytest.mark.parametrize(
-    "parameters", [{"MaxResults": 0}, {"MaxResults": 1001}, {"NextToken": "?"}]
+    ("parameters", "message"),
+    [
+        ({"MaxResults": 0}, _MAX_RESULTS),
+        ({"MaxResults": 1001}, _MAX_RESULTS),
+        ({"NextToken": "?"}, "Invalid or expired next token."),
+    ],
 )
 async def test_when_a_page_cannot_be_then_the_list_is_refused(
-    service: Service, parameters: dict[str, object]
+    service: Service, parameters: dict[str, object], message: str
 ) -> None:
     """R44."""
-    assert (await service.refusal("ListQueues", **parameters)).query_code == "InvalidParameterValue"
+    refused = await service.refusal("ListQueues", **parameters)
+
+    assert (refused.query_code, refused.message) == ("InvalidParameterValue", message)
 
 
 async def test_when_attributes_are_set_then_they_and_the_time_change(service: Service) -> None:
@@ -329,10 +342,30 @@ async def test_when_strict_then_purges_are_a_minute_apart(strict_service: Servic
 
 async def test_when_a_parameter_is_missing_then_it_is_named(service: Service) -> None:
     """R44."""
-    for operation, name in {"CreateQueue": "QueueName", "SendMessage": "QueueUrl"}.items():
-        refused = await service.refusal(operation)
-        assert refused.query_code == "MissingParameter"
-        assert refused.message == f"The request must contain the parameter {name}."
+    refused = await service.refusal("SendMessage")
+
+    assert refused.query_code == "MissingParameter"
+    assert refused.message == "The request must contain the parameter QueueUrl."
+
+
+_NO_NAME = "Value for parameter QueueName is invalid. Reason: Must specify a queue name."
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters", "message"),
+    [
+        ("CreateQueue", {}, _NO_NAME),
+        ("CreateQueue", {"QueueName": ""}, "Queue name cannot be empty"),
+        ("GetQueueUrl", {}, _NO_NAME),
+        ("GetQueueUrl", {"QueueName": ""}, _NO_NAME),
+    ],
+)
+async def test_when_a_queue_has_no_name_then_that_is_said(
+    service: Service, operation: str, parameters: dict[str, str], message: str
+) -> None:
+    refused = await service.refusal(operation, **parameters)
+
+    assert (refused.query_code, refused.message) == ("InvalidParameterValue", message)
 
 
 async def test_when_an_operation_is_unknown_then_it_is_refused_by_name(service: Service) -> None:

@@ -124,7 +124,10 @@ async def test_when_a_timeout_is_out_of_range_then_it_is_refused(
     )
 
     assert refused.query_code == "InvalidParameterValue"
-    assert refused.message.startswith(f"Value {timeout_s} for parameter VisibilityTimeout")
+    assert refused.message == (
+        f"Value {timeout_s} for parameter VisibilityTimeout is invalid. "
+        "Reason: VisibilityTimeout must be an integer between 0 and 43200."
+    )
 
 
 async def test_when_a_message_would_be_hidden_beyond_12_hours_in_all_then_it_is_refused(
@@ -179,6 +182,33 @@ async def test_when_a_batch_is_deleted_then_each_entry_gets_its_answer(service: 
         }
     ]
     assert await service.receive(url) == []
+
+
+@pytest.mark.parametrize("operation", ["DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
+async def test_when_entries_fail_then_they_are_told_in_the_order_they_came(
+    service: Service, operation: str
+) -> None:
+    url = await service.queue()
+    await service.send(url)
+    [message] = await service.receive(url)
+    entries: list[dict[str, object]] = [
+        {"Id": "bad", "ReceiptHandle": "garbage", "VisibilityTimeout": 1},
+        {"Id": "none", "VisibilityTimeout": 1},
+        {"Id": "good", "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 1},
+        {"Id": "empty", "ReceiptHandle": "", "VisibilityTimeout": 1},
+    ]
+
+    answer = await service.call(operation, QueueUrl=url, Entries=entries)
+
+    assert answer["Successful"] == [{"Id": "good"}]
+    assert [(entry["Id"], entry["Code"]) for entry in answer["Failed"]] == [
+        ("bad", "ReceiptHandleIsInvalid"),
+        ("none", "MissingParameter"),
+        ("empty", "MissingParameter"),
+    ]
+    assert answer["Failed"][1]["Message"] == (
+        "The request must contain the parameter ReceiptHandle."
+    )
 
 
 async def test_when_a_batch_of_timeouts_is_changed_then_each_entry_gets_its_answer(

@@ -166,7 +166,7 @@ async def test_when_a_trace_header_was_sent_then_it_is_received(service: Service
         (
             {"VisibilityTimeout": 43_201},
             "Value 43201 for parameter VisibilityTimeout is invalid. "
-            "Reason: Must be between 0 and 43200, if provided.",
+            "Reason: Must be >= 0 and <= 43200, if provided.",
         ),
     ],
 )

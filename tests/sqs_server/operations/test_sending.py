@@ -353,13 +353,40 @@ async def test_when_one_fifo_entry_lacks_an_id_then_the_whole_batch_is_refused(
     assert await service.receive(url) == []
 
 
-async def test_when_an_entry_has_no_body_then_the_batch_is_refused_and_the_entry_named(
-    service: Service,
-) -> None:
+_NO_BODY = "The request must contain the parameter SendMessageBatchRequestEntry.2.MessageBody."
+
+
+async def test_when_an_entry_has_no_body_then_it_fails_alone(service: Service) -> None:
     """R44."""
     url = await service.queue()
 
-    refused = await service.refusal("SendMessageBatch", QueueUrl=url, Entries=_entries("a", ""))
+    sent = await service.call("SendMessageBatch", QueueUrl=url, Entries=_entries("a", "", "c"))
+
+    assert [each["Id"] for each in sent["Successful"]] == ["id-0", "id-2"]
+    assert sent["Failed"] == [
+        {"Id": "id-1", "SenderFault": True, "Code": "MissingParameter", "Message": _NO_BODY}
+    ]
+
+
+async def test_when_a_fifo_entry_has_no_body_then_the_batch_is_refused(service: Service) -> None:
+    url = await service.queue("orders.fifo", ContentBasedDeduplication="true")
+    entries = [{**entry, "MessageGroupId": "g"} for entry in _entries("a", "")]
+
+    refused = await service.refusal("SendMessageBatch", QueueUrl=url, Entries=entries)
+
+    assert (refused.query_code, refused.message) == ("MissingParameter", _NO_BODY)
+
+
+@pytest.mark.parametrize("operation", ["SendMessageBatch", "DeleteMessageBatch"])
+async def test_when_an_entry_has_no_id_then_the_batch_is_refused_and_the_entry_named(
+    service: Service, operation: str
+) -> None:
+    url = await service.queue()
+    entries = [{"Id": "1"}, {"MessageBody": "x", "ReceiptHandle": "x"}]
+
+    refused = await service.refusal(operation, QueueUrl=url, Entries=entries)
 
     assert refused.query_code == "MissingParameter"
-    assert "SendMessageBatchRequestEntry.2.MessageBody" in refused.message
+    assert (
+        refused.message == f"The request must contain the parameter {operation}RequestEntry.2.Id."
+    )

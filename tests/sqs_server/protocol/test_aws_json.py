@@ -33,12 +33,20 @@ def test_when_a_binary_value_comes_then_it_is_bytes_and_text_that_looks_alike_st
         (b"\xff", ""),
         (b'{"QueueUrl": "\xff"}', ""),
         (b'{"QueueUrl": "\\ud800"}', ""),
-        (b"[" * 100_000, "Start of structure or map found where not expected."),
+        (b"[" * 100_000, ""),
+        (b"[]", "Start of list found where not expected"),
         (b'{"X": ' + b"[" * 100_000, ""),
-        (b'{"MessageBody": 1}', "NUMBER_VALUE can not be converted to a String"),
+        (b'{"MessageBody": {}}', "Start of structure or map found where not expected."),
+        (b'{"MessageBody": []}', "Start of list found where not expected"),
         (b'{"DelaySeconds": "5"}', "STRING_VALUE can not be converted to an Integer"),
-        (b'{"DelaySeconds": {}}', "START_OBJECT can not be converted to an Integer"),
-        (b'{"MessageAttributes": []}', "Start of structure or map found where not expected."),
+        (b'{"DelaySeconds": true}', "TRUE_VALUE can not be converted to an Integer"),
+        (b'{"DelaySeconds": {}}', "Start of structure or map found where not expected."),
+        (b'{"DelaySeconds": []}', "Start of list found where not expected"),
+        (b'{"MessageAttributes": []}', "Start of list found where not expected"),
+        (
+            b'{"MessageBody": 1, "DelaySeconds": "5"}',
+            "STRING_VALUE can not be converted to an Integer",
+        ),
         (b'{"MessageAttributes": {"a": {"BinaryValue": "?"}}}', ""),
     ],
 )
@@ -59,6 +67,22 @@ def test_when_members_are_null_then_they_are_absent() -> None:
     )
 
     assert call.parameters == {"QueueUrl": "q", "Entries": [{"Id": "1", "MessageBody": "x"}]}
+
+
+def test_when_text_is_sent_as_a_number_or_a_truth_value_then_it_is_taken_as_it_is_written() -> None:
+    call = json_call(
+        b'{"QueueUrl": "q", "MessageBody": 0, "Colour": [1], "MessageAttributes": '
+        b'{"a": {"DataType": "String", "StringValue": true}, "b": {"StringValue": 1.5}}}'
+    )
+
+    assert call.parameters == {
+        "QueueUrl": "q",
+        "MessageBody": "0",
+        "MessageAttributes": {
+            "a": {"DataType": "String", "StringValue": "true"},
+            "b": {"StringValue": "1.5"},
+        },
+    }
 
 
 def test_when_a_member_is_unknown_then_it_is_left_out() -> None:
