@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from pump.clock import breathe
 from pump.deadlines import Deadlines
 from pump.testing import VirtualClock
 
@@ -21,7 +22,7 @@ class Waits:
     async def begin(self, name: str) -> None:
         self.doors[name] = asyncio.Event()
         self.tasks[name] = asyncio.create_task(self._wait(name))
-        await asyncio.sleep(0)
+        await breathe()
 
     async def _wait(self, name: str) -> str:
         try:
