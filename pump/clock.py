@@ -99,6 +99,8 @@ class Deadline:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            # It knows us: together we would wait for the garbage collector.
+            self._timer = None
         if not self._is_expired or self._task is None:
             return
         # A cancellation that came from outside as well must win over our timeout.

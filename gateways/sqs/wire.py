@@ -136,7 +136,8 @@ def decode(raw: Mapping[str, Any], *, unwrap_sns: bool = True) -> Message:
 def attempt_of(raw: Mapping[str, Any]) -> int:
     """Which delivery of the message this is, 1 for the first, as SQS counts."""
     try:
-        return max(1, int(raw["Attributes"]["ApproximateReceiveCount"]))
+        count = raw["Attributes"]["ApproximateReceiveCount"]
+        return 1 if count == "1" else max(1, int(count))
     except (KeyError, TypeError, ValueError, OverflowError):
         return 1
 
@@ -199,7 +200,7 @@ def _pack(message: Message, encoding: Encoding) -> str:
 def _unpack(attribute: str, body: str) -> Message | None:
     try:
         packed = _read(attribute)
-        octets = _octets(packed.encoding, body)
+        octets = body.encode() if not packed.encoding else _octets(packed.encoding, body)
     except _UNREADABLE:
         return None
     if not packed.id:  # nothing of ours is without one, and everything goes by it
@@ -235,8 +236,6 @@ def _read(attribute: str) -> _Packed:
 
 def _octets(encoding: str, body: str) -> bytes:
     match encoding:
-        case "":
-            return body.encode()
         case "base64":
             return a2b_base64(body, strict_mode=True)
         case "zlib":
