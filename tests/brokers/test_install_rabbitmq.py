@@ -69,3 +69,28 @@ def test_when_it_cannot_be_installed_then_there_is_one_loud_line_and_no_error(
 
     [line] = capsys.readouterr().out.splitlines()
     assert line.startswith("RABBITMQ IS NOT INSTALLED")
+
+
+def test_when_the_lists_cannot_be_updated_then_those_that_are_there_are_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def apt_get(action: str, *_: str) -> None:
+        asked.append(action)
+        if action == "update":
+            raise install_rabbitmq.Impossible("a source is gone")
+
+    monkeypatch.setattr(install_rabbitmq, "_apt_get", apt_get)
+    monkeypatch.setattr(install_rabbitmq, "is_there", lambda: "install" in asked)
+    monkeypatch.setattr(install_rabbitmq, "obstacle", lambda user, apt: None)
+    monkeypatch.setattr(install_rabbitmq, "_disable", lambda: None)
+    monkeypatch.setattr(install_rabbitmq, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(install_rabbitmq, "POLICY", tmp_path / "policy-rc.d")
+
+    install_rabbitmq.main()
+
+    assert asked == ["update", "install"]
+    printed = capsys.readouterr().out
+    assert "a source is gone; going on" in printed
+    assert "NOT INSTALLED" not in printed
