@@ -10,8 +10,7 @@ from pump.errors import QueueNotFound
 from pump.ports import SessionPort
 from pump.subscription import Subscription
 from pump.testing.builders import a_message, a_subscription, ack
-
-from .work import send_surely
+from tests.gateways.work import send_surely
 
 WAIT_S = 10.0
 

@@ -18,9 +18,9 @@ from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings, from_url
 from pump.errors import AccessDenied, ConnectionFailed, QueueMismatch
 from pump.subscription import MakeChannels, QueueSpec
 from pump.testing.builders import a_message, a_subscription
+from tests.gateways.work import make
 
 from .conftest import OpenGateway
-from .work import make
 
 pytestmark = pytest.mark.broker
 

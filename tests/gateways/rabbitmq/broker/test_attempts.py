@@ -10,8 +10,7 @@ import pytest
 
 from gateways.rabbitmq import RabbitMQGateway
 from pump.testing.builders import a_message, a_subscription, ack, defer
-
-from .work import make
+from tests.gateways.work import make
 
 pytestmark = pytest.mark.broker
 

@@ -11,8 +11,7 @@ from gateways.rabbitmq import RabbitMQGateway
 from gateways.rabbitmq.topology import Topology
 from pump.clock import SYSTEM_CLOCK
 from pump.testing.builders import a_message, a_subscription, defer
-
-from .work import make
+from tests.gateways.work import make
 
 pytestmark = pytest.mark.broker
 

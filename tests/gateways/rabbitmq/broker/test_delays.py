@@ -7,8 +7,7 @@ import pytest
 from gateways.rabbitmq import RabbitMQGateway, queue_arguments, topology
 from pump.clock import SYSTEM_CLOCK
 from pump.testing.builders import a_message, a_subscription, ack
-
-from .work import make
+from tests.gateways.work import make
 
 pytestmark = pytest.mark.broker
 

@@ -13,9 +13,9 @@ from aio_pika.abc import AbstractChannel
 from gateways.rabbitmq import RabbitMQGateway
 from pump import App
 from pump.testing.builders import a_message, a_subscription, ack
+from tests.gateways.work import Job, a_job_subscription, make, receive_surely
 
 from ..odd_headers import ODD, publish
-from .work import Job, a_job_subscription, make, receive_surely
 
 pytestmark = pytest.mark.broker
 

@@ -13,8 +13,7 @@ from pump.errors import GatewayError
 from pump.subscription import Subscription
 from pump.testing.builders import a_message, a_subscription
 from tests.brokers.rabbitmq_server import RabbitMQ
-
-from .work import a_job_subscription, make, send_surely, work_off
+from tests.gateways.work import a_job_subscription, make, send_surely, work_off
 
 # Each test starts a server twice, which takes a busy machine a while.
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]

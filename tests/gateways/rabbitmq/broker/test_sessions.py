@@ -13,10 +13,11 @@ from pump.errors import GatewayError, QueueNotFound, SessionLockLost, Unsupporte
 from pump.outcome import Refusal, Settlement
 from pump.testing.builders import a_message, a_subscription, ack, defer
 from tests.brokers.tcp_proxy import TcpProxy
+from tests.gateways.work import make
 
 from .conftest import OpenGateway
+from .places import via
 from .session_steps import WAIT_S, hold, send, take, with_sessions
-from .work import make, via
 
 pytestmark = pytest.mark.broker
 

@@ -11,17 +11,10 @@ from pump.clock import breathe
 from pump.errors import ConnectionFailed
 from pump.testing.builders import a_message, a_subscription, ack
 from tests.brokers.tcp_proxy import TcpProxy
+from tests.gateways.work import a_job_subscription, make, receive_surely, send_surely, work_off
 
 from .conftest import OpenGateway
-from .work import (
-    a_job_subscription,
-    make,
-    receive_surely,
-    send_surely,
-    until_consumed,
-    via,
-    work_off,
-)
+from .places import until_consumed, via
 
 pytestmark = pytest.mark.broker
 

@@ -14,10 +14,11 @@ from gateways.rabbitmq.session_index import SessionIndex
 from pump.clock import SYSTEM_CLOCK
 from pump.testing.builders import ack
 from tests.brokers.tcp_proxy import TcpProxy
+from tests.gateways.work import make
 
 from .conftest import OpenGateway
+from .places import via
 from .session_steps import hold, send, take, until_gone, with_sessions
-from .work import make, via
 
 pytestmark = pytest.mark.broker
 

@@ -12,9 +12,9 @@ from pump.clock import SYSTEM_CLOCK, breathe
 from pump.errors import ConnectionFailed
 from pump.testing.builders import a_message, a_subscription, ack
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
+from tests.gateways.work import make
 
 from .conftest import OpenGateway
-from .work import make
 
 pytestmark = pytest.mark.broker
 

@@ -21,9 +21,9 @@ from pump.message import Delivery
 from pump.subscription import MakeChannels, QueueSpec
 from pump.testing.builders import a_message, a_subscription, ack, defer
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
+from tests.gateways.work import make
 
 from .conftest import OpenGateway
-from .work import make
 
 pytestmark = pytest.mark.broker
 

@@ -15,9 +15,9 @@ from pump import App, headers as names
 from pump.clock import SYSTEM_CLOCK
 from pump.testing.builders import a_message, a_subscription, abandon, ack, defer
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
+from tests.gateways.work import Job, a_job_subscription, make
 
 from .conftest import OpenGateway, settings_of
-from .work import Job, a_job_subscription, make
 
 pytestmark = pytest.mark.broker
 

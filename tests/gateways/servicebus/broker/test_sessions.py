@@ -16,9 +16,9 @@ from pump.subscription import MakeChannels, QueueSpec, Subscription
 from pump.testing.builders import a_message, a_subscription, abandon, ack, defer
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
 from tests.brokers.tcp_proxy import TcpProxy
+from tests.gateways.work import make
 
 from .conftest import OpenGateway
-from .work import make
 
 pytestmark = pytest.mark.broker
 LEASE = timedelta(seconds=20)

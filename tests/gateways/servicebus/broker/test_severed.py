@@ -13,16 +13,10 @@ from pump.message import Delivery
 from pump.testing.builders import a_message, a_subscription, ack, defer
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
 from tests.brokers.tcp_proxy import TcpProxy
+from tests.gateways.work import a_job_subscription, make, receive_surely, send_surely, work_off
 
 from .conftest import OpenGateway
-from .work import (
-    a_job_subscription,
-    make,
-    receive_surely,
-    send_surely,
-    settle_until_final,
-    work_off,
-)
+from .settle_steps import settle_until_final
 
 pytestmark = pytest.mark.broker
 LEASE = timedelta(seconds=10)

@@ -13,9 +13,10 @@ from pump.message import Delivery
 from pump.subscription import Subscription
 from pump.testing.builders import a_message, a_subscription, ack, defer
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
+from tests.gateways.work import make
 
 from .conftest import OpenGateway, settings_of
-from .work import make, settle_until_final
+from .settle_steps import settle_until_final
 
 pytestmark = pytest.mark.broker
 

@@ -1,17 +1,18 @@
-"""Jobs for a pump, and the care that senders and receivers take while the broker comes and goes."""
+"""Jobs for a pump, and the care that callers take while a broker comes and goes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
-from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings
 from pump import App, Command, Subscription, hybrid
 from pump.backoff import RECONNECT, Backoff
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import GatewayError, SendFailed
 from pump.message import Delivery, Message
+from pump.ports import Gateway
 from pump.subscription import MakeChannels
 
 PATIENCE_S = 60.0
@@ -25,30 +26,26 @@ def a_job(number: int) -> Message:
     return Message(body=f'{{"number": {number}}}'.encode(), type="Job")
 
 
-def a_job_subscription(queue: str) -> Subscription:
+def a_job_subscription(queue: str, **fields: Any) -> Subscription:
     pause = timedelta(milliseconds=200)
+    fields.setdefault("lease", timedelta(seconds=10))
     return Subscription(
         queue=queue,
         request=Job,
-        lease=timedelta(seconds=10),
         wait=timedelta(seconds=2),
         failure=hybrid(50, backoff=Backoff(initial=pause, maximum=pause)),
         dead_letter_queue=f"{queue}-dead",
         invalid_queue=f"{queue}-invalid",
+        **fields,
     )
 
 
-def via(url: str, port: int) -> str:
-    """The same broker by another port."""
-    return url.replace(f":{RabbitMQSettings.from_url(url).port}/", f":{port}/")
-
-
-async def make(gateway: RabbitMQGateway, subscription: Subscription) -> None:
+async def make(gateway: Gateway, subscription: Subscription) -> None:
     for spec in subscription.queue_specs():
         await gateway.admin().ensure(spec, MakeChannels.CREATE)
 
 
-async def send_surely(gateway: RabbitMQGateway, queue: str, message: Message) -> None:
+async def send_surely(gateway: Gateway, queue: str, message: Message) -> None:
     """As a careful sender does it: again, until the broker has confirmed it."""
     for attempt in range(1, 200):
         try:
@@ -61,33 +58,21 @@ async def send_surely(gateway: RabbitMQGateway, queue: str, message: Message) ->
 
 
 async def receive_surely(
-    gateway: RabbitMQGateway, subscription: Subscription
+    gateway: Gateway, subscription: Subscription, max_count: int = 1
 ) -> Sequence[Delivery]:
     """What a consumer of the queue receives next, once the broker is back."""
     consumer = gateway.consumer(subscription)
     for _ in range(100):
         try:
-            if received := await consumer.receive(max_count=1, wait_s=1):
+            if received := await consumer.receive(max_count=max_count, wait_s=1):
                 return received
         except GatewayError:
-            continue
+            await SYSTEM_CLOCK.sleep(0.05)
     raise AssertionError("never received")
 
 
-async def until_consumed(gateway: RabbitMQGateway, queue: str) -> None:
-    """Return when somebody is subscribed to the queue."""
-    for _ in range(500):
-        channel = await gateway._link.channel()
-        found = await channel.queue_declare(queue, passive=True)
-        await channel.close()
-        if found.consumer_count:
-            return
-        await SYSTEM_CLOCK.sleep(0.01)
-    raise AssertionError("nobody receives")
-
-
 async def work_off(
-    gateway: RabbitMQGateway,
+    gateway: Gateway,
     subscription: Subscription,
     jobs: int,
     *,
