@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from .dispatcher import Dispatcher
@@ -42,7 +42,6 @@ async def _drain_when_empty(dispatcher: Dispatcher) -> None:
 
 @contextmanager
 def _ending(dispatcher: Dispatcher) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
     count = 0
 
     def end() -> None:
@@ -53,6 +52,14 @@ def _ending(dispatcher: Dispatcher) -> Iterator[None]:
         else:
             dispatcher.stop_now()
 
+    with on_signal(end):
+        yield
+
+
+@contextmanager
+def on_signal(end: Callable[[], None]) -> Iterator[None]:
+    """Call `end` on the event loop for each request of the system's to end the program."""
+    loop = asyncio.get_running_loop()
     installed = []
     for each in _SIGNALS:
         try:

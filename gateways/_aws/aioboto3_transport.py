@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from io import BytesIO
 from typing import Any
 
+from pump.aiobotocore_gaps import CredentialProvider, check_hosts
 from pump.errors import ConfigurationError
 
 from .clients import Client
@@ -43,7 +43,7 @@ class Aioboto3:
         making = self._session.client(service, endpoint_url=endpoint_url, config=config)
         client = await self._clients.enter_async_context(making)
         watch_replies(client)
-        _check_hosts(client)
+        check_hosts(client)
         client.meta.events.register("before-send", _send_in_pieces)
         if service == "s3":
             _send_once(client)
@@ -63,38 +63,6 @@ class Aioboto3:
         await self._clients.aclose()
 
 
-class _Credentials:
-    """A boto3 session's credentials for aioboto3; renewed in a thread when their time comes."""
-
-    def __init__(self, source: Any) -> None:
-        self._source = source
-        self.method = source.method
-
-    async def get_frozen_credentials(self) -> Any:
-        is_due = getattr(self._source, "refresh_needed", None)
-        if is_due is not None and is_due():
-            return await asyncio.to_thread(self._source.get_frozen_credentials)
-        return self._source.get_frozen_credentials()
-
-    async def get_account_id(self) -> Any:
-        return getattr(await self.get_frozen_credentials(), "account_id", None)
-
-    def get_deferred_property(self, name: str) -> Callable[[], Awaitable[Any]]:
-        getter: Callable[[], Awaitable[Any]] = getattr(self, f"get_{name}")
-        return getter
-
-
-class _CredentialProvider:
-    """Stands where aiobotocore keeps its own chain of providers."""
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-
-    async def load_credentials(self) -> _Credentials:
-        # The session found them before, in a thread, and remembers.
-        return _Credentials(self._session.get_credentials())
-
-
 def _make_sessions(settings: AwsSettings) -> tuple[Any, Any]:
     source = make_session(settings)
     try:
@@ -104,7 +72,7 @@ def _make_sessions(settings: AwsSettings) -> tuple[Any, Any]:
         raise missing("aioboto3") from error
     core = AioSession(profile=settings.profile)
     core.register_component("data_loader", source._session.get_component("data_loader"))
-    core.register_component("credential_provider", _CredentialProvider(source))
+    core.register_component("credential_provider", CredentialProvider(source))
     session = aioboto3.Session(botocore_session=core, region_name=settings.region)
     # Reads the configuration files, once.
     _ = core.full_config
@@ -116,23 +84,6 @@ def _send_in_pieces(request: Any, **_: object) -> None:
     body = request.body
     if isinstance(body, bytes | bytearray) and len(body) > _LARGE_BODY:
         request.body = BytesIO(body)
-
-
-def _check_hosts(client: Client) -> None:
-    """Have a certificate be for the host it comes from.
-
-    aiobotocore makes urllib3's context, in which urllib3 leaves that check to itself, and hands it
-    to aiohttp, which leaves it to the context: any trusted certificate would do.
-    """
-    http = client._endpoint.http_session
-    make = http._get_ssl_context
-
-    def checked() -> Any:
-        context = make()
-        context.check_hostname = True
-        return context
-
-    http._get_ssl_context = checked
 
 
 def _send_once(client: Client) -> None:

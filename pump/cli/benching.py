@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, redirect_stdout
@@ -26,6 +25,7 @@ from ..bench.scratch import ScratchGateway
 from ..bench.suggestions import suggest
 from ..event_loop import run
 from ..observability.sampling import DELIVERIES
+from ..signal_handling import on_signal
 from ..stores.spill import MemorySpill
 from ..subscription import Subscription
 from .bench_body import check_readable, message_maker
@@ -41,7 +41,6 @@ from .log_setup import set_up_logging
 _CLEAN_UP_S = 60.0
 """How long a broker may take to empty a few queues before they are left as they are."""
 _SHORT_WAIT = timedelta(seconds=1)
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -211,7 +210,7 @@ def _ended_by_signals(measurement: Measurement) -> Iterator[None]:
     """The first signal ends the run; each further one cuts short what ending it takes. Before it
     has begun, while a broker is looked for, the first one is enough.
     """
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    task = asyncio.current_task()
     count = 0
 
     def end() -> None:
@@ -222,18 +221,8 @@ def _ended_by_signals(measurement: Measurement) -> Iterator[None]:
         elif task is not None:
             task.cancel()
 
-    installed = []
-    for each in _SIGNALS:
-        try:
-            loop.add_signal_handler(each, end)
-        except (ValueError, NotImplementedError, RuntimeError):
-            continue  # Not the main thread, or no such signal here.
-        installed.append(each)
-    try:
+    with on_signal(end):
         yield
-    finally:
-        for each in installed:
-            loop.remove_signal_handler(each)
 
 
 def _settings(bench: _Bench) -> Settings:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from ..redrive.plan import Plan, place_of
 from ..redrive.rows import LedgerRows
 from ..redrive.run import Prepared, Stopped, finish, left_of, move, prepare
 from ..redrive.selection import Selector
+from ..signal_handling import on_signal
 from ..stores.ledger.buffered_ledger import BufferedLedger
 from ..stores.ledger.locating import DEFAULT_FILE, DEFAULT_FOLDER
 from .console import print_warning, stderr
@@ -27,7 +27,6 @@ from .exit_codes import ExitCode
 from .redrive_report import progress, show, show_json, summarise, warn
 from .session import app_for, in_session
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BATCH = 100
 
 
@@ -204,26 +203,17 @@ def _how_to_go_on(prepared: Prepared) -> str:
 @contextmanager
 def _stopped_by_signals(stopping: asyncio.Event) -> Iterator[None]:
     """The first signal stops between two batches, the second one at once."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    task = asyncio.current_task()
 
     def stop() -> None:
         if stopping.is_set() and task is not None:
             task.cancel()
         stopping.set()
 
-    installed = []
-    for each in _SIGNALS:
-        try:
-            loop.add_signal_handler(each, stop)
-        except (ValueError, NotImplementedError, RuntimeError):
-            continue  # Not the main thread: whoever runs us ends us.
-        installed.append(each)
     try:
-        yield
+        with on_signal(stop):
+            yield
     except asyncio.CancelledError:
         if stopping.is_set():
             raise KeyboardInterrupt from None
         raise
-    finally:
-        for each in installed:
-            loop.remove_signal_handler(each)
