@@ -216,9 +216,23 @@ async def test_when_no_attribute_names_are_given_then_none_are_shown(service: Se
     url = await service.queue()
 
     assert await service.call("GetQueueAttributes", QueueUrl=url) == {}
-    for names, name in ((["nope"], "nope"), ([], "")):
-        refused = await service.refusal("GetQueueAttributes", QueueUrl=url, AttributeNames=names)
-        assert refused.message == f"Unknown Attribute {name}."
+    assert await service.call("GetQueueAttributes", QueueUrl=url, AttributeNames=[]) == {}
+
+
+@pytest.mark.parametrize(
+    ("is_json", "names", "name"),
+    [(True, ["nope"], "nope"), (True, [""], ""), (False, ["nope"], "nope"), (False, [], "")],
+)
+async def test_when_an_attribute_name_is_unknown_then_it_is_named(
+    service: Service, is_json: bool, names: list[str], name: str
+) -> None:
+    """R44. The query protocol writes an empty list as one empty name."""
+    url = await service.queue()
+
+    asking = attrs.evolve(service, is_json=is_json)
+    refused = await asking.refusal("GetQueueAttributes", QueueUrl=url, AttributeNames=names)
+
+    assert (refused.code, refused.message) == ("InvalidAttributeName", f"Unknown Attribute {name}.")
 
 
 async def test_when_no_attribute_is_given_to_set_then_that_is_said(service: Service) -> None:
