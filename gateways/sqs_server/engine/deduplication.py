@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 
 WINDOW_S = 300.0
 """SQS's fixed interval."""
+SCOPE_CHANGE_S = 60.0
+"""AWS allows itself a minute for a change of attributes, and was recorded to take it here."""
 
 
 class DeduplicationWindow:
@@ -68,6 +71,24 @@ class DeduplicationWindow:
         """The keys forgotten since the last call, for whoever keeps a copy."""
         forgotten, self._forgotten = self._forgotten, []
         return forgotten
+
+
+class Scope:
+    """Whether ids count within their group or in the whole queue; a change has its time."""
+
+    def __init__(self, is_group: bool) -> None:
+        self._is_group = is_group
+        self._since_s = -inf
+
+    def is_group_at(self, now_s: float) -> bool:
+        """Whether an id that is sent now counts within its group."""
+        return self._is_group if now_s >= self._since_s else not self._is_group
+
+    def change(self, is_group: bool, now_s: float) -> None:
+        """Let this be so in a minute, unless it is so now."""
+        is_change = is_group != self.is_group_at(now_s)
+        self._since_s = now_s + SCOPE_CHANGE_S if is_change else -inf
+        self._is_group = is_group
 
 
 def key_in_queue(deduplication_id: str) -> str:

@@ -187,7 +187,7 @@ class Engine:
 
         def finish(error: Exception | None) -> None:
             if error is None:
-                queue.state.reconfigure(settings)
+                queue.state.reconfigure(settings, now_s=self.clock.now_s())
                 queue.stir()
 
         await self._written(Configured(queue.number, settings), finish)

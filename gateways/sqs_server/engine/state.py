@@ -17,7 +17,7 @@ from .agenda import Agenda
 from .ages import Ages
 from .attempts import Attempts
 from .codec import check_text, pack_extra
-from .deduplication import WINDOW_S, DeduplicationWindow, key_in_group, key_in_queue
+from .deduplication import WINDOW_S, DeduplicationWindow, Scope, key_in_group, key_in_queue
 from .fifo_line import FifoLine
 from .line import Line, StandardLine
 from .record import DELAYED, GONE, IN_FLIGHT, LIMBO, VISIBLE, Hold, Record
@@ -35,6 +35,7 @@ class QueueState:
         self.agenda = Agenda()
         self.ages = Ages(self.records)
         self.deduplication = DeduplicationWindow()
+        self._scope = Scope(settings.deduplicates_per_group)
         self.attempts = Attempts()
         self.line: Line = FifoLine() if self.is_fifo else StandardLine()
         self.expiry_hint_s = inf
@@ -61,7 +62,7 @@ class QueueState:
         for message, extra in zip(messages, _pack_all(messages), strict=True):
             group = message.group
             if self.is_fifo:
-                original = self._admit(message, seq, arrival)
+                original = self._admit(message, seq, now_s, arrival)
                 if original is not None:
                     numbers.append(original)
                     continue
@@ -78,7 +79,7 @@ class QueueState:
             self.deduplication.keep(arrival.keys, arrival.keys_until_s)
         return arrival
 
-    def _admit(self, message: NewMessage, seq: int, arrival: Arrival) -> int | None:
+    def _admit(self, message: NewMessage, seq: int, now_s: float, arrival: Arrival) -> int | None:
         """Remember the key of a new message; the number of the original for a duplicate."""
         given, group = message.deduplication_id, message.group or ""
         if given is None:
@@ -86,7 +87,7 @@ class QueueState:
         in_queue, in_group = key_in_queue(given), key_in_group(group, given)
         original = self.deduplication.find(in_queue, in_group)
         if original is None:
-            key = in_group if self.settings.deduplicates_per_group else in_queue
+            key = in_group if self._scope.is_group_at(now_s) else in_queue
             self.deduplication.remember(key, seq)
             arrival.keys.append((key, seq))
         return original
@@ -285,8 +286,9 @@ class QueueState:
 
     # Administration.
 
-    def reconfigure(self, settings: QueueSettings) -> None:
+    def reconfigure(self, settings: QueueSettings, *, now_s: float) -> None:
         """Adopt other settings."""
+        self._scope.change(settings.deduplicates_per_group, now_s)
         self.settings = settings
         self.expiry_hint_s = self.ages.oldest_s() + settings.retention_s
 

@@ -1,6 +1,7 @@
 """The query protocol's answers in JSON, for who asks so: the XML's elements, with maps as lists.
 
-Not AWS JSON 1.0. SDKs do not use it; people with a browser or curl do.
+Not AWS JSON 1.0. SDKs do not use it; people with a browser or curl do. As on AWS, what is absent is
+null, and two lists are written with a small letter.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .catalog import OPERATIONS
 from .wire import Member, is_list, is_map, is_shape, members_of
 
 _CONTENT_TYPE: Final = "application/json"
+_SMALL: Final = {"Messages": "messages", "QueueUrls": "queueUrls"}
 
 
 def write_result(operation: str, result: Mapping[str, Any], request_id: str) -> Answer:
@@ -47,8 +49,10 @@ def _answer(status: int, body: Mapping[str, Any], request_id: str) -> Answer:
 
 
 def _structure(shape: Any, value: Mapping[str, Any]) -> dict[str, Any]:
-    members = members_of(shape)
-    return {name: _value(members[name], inner) for name, inner in value.items()}
+    return {
+        _SMALL.get(name, name): _value(member, value[name]) if name in value else None
+        for name, member in members_of(shape).items()
+    }
 
 
 def _value(member: Member, value: Any) -> Any:

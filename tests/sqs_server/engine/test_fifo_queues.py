@@ -143,19 +143,45 @@ async def test_when_ids_count_per_group_then_another_group_may_use_the_same(shop
 
 
 async def test_when_the_scope_changes_then_ids_keep_the_scope_they_were_sent_with(
-    shop: Shop,
+    shop: Shop, clock: VirtualClock
 ) -> None:
     [one] = await shop.send_fifo("1", group="a")
-    wide = attrs.evolve(shop.queue.settings, deduplicates_per_group=True)
-    await shop.engine.configure(shop.queue, wide)
+    await set_scope(shop, is_group=True)
+    await clock.advance(60)
     assert await shop.send_fifo("1", group="b") == [one]
 
     [two] = await shop.send_fifo("2", group="a")
-    narrow = attrs.evolve(shop.queue.settings, deduplicates_per_group=False)
-    await shop.engine.configure(shop.queue, narrow)
+    await set_scope(shop, is_group=False)
+    await clock.advance(60)
 
     assert await shop.send_fifo("2", group="b") != [two]
     assert await shop.send_fifo("2", group="a") != [one]
+
+
+async def test_when_the_scope_changes_then_new_ids_follow_it_after_a_minute(
+    shop: Shop, clock: VirtualClock
+) -> None:
+    """AWS was recorded to go on as before right after the change."""
+    await set_scope(shop, is_group=True)
+    await clock.advance(59)
+    assert await shop.send_fifo("1", group="a") == await shop.send_fifo("1", group="b")
+
+    await clock.advance(1)
+    assert await shop.send_fifo("2", group="a") != await shop.send_fifo("2", group="b")
+
+
+async def test_when_the_scope_is_changed_back_within_the_minute_then_nothing_changes(
+    shop: Shop,
+) -> None:
+    await set_scope(shop, is_group=True)
+    await set_scope(shop, is_group=False)
+
+    assert await shop.send_fifo("1", group="a") == await shop.send_fifo("1", group="b")
+
+
+async def set_scope(shop: Shop, *, is_group: bool) -> None:
+    changed = attrs.evolve(shop.queue.settings, deduplicates_per_group=is_group)
+    await shop.engine.configure(shop.queue, changed)
 
 
 async def test_when_purged_then_ids_are_free_again(shop: Shop) -> None:

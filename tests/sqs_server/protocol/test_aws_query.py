@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
@@ -181,16 +182,48 @@ def test_when_json_is_asked_for_then_a_map_is_a_list_of_names_and_values() -> No
 
 
 def test_when_json_is_asked_for_then_messages_keep_their_structure() -> None:
-    call = parse("/1/q", "Action=ReceiveMessage", {"accept": "application/json"}, b"")
     attributes = {"a": {"DataType": "Binary", "BinaryValue": b"\x00"}}
 
-    answer = render(call, {"Messages": [{"Body": "b", "MessageAttributes": attributes}]}, "id-1")
+    result = _in_json(
+        "ReceiveMessage", {"Messages": [{"Body": "b", "MessageAttributes": attributes}]}
+    )
 
-    result = msgspec.json.decode(answer.body)["ReceiveMessageResponse"]["ReceiveMessageResult"]
-    value = {"DataType": "Binary", "BinaryValue": "AA=="}
-    assert result == {
-        "Messages": [{"Body": "b", "MessageAttributes": [{"Name": "a", "Value": value}]}]
-    }
+    [message] = result["messages"]
+    [attribute] = message["MessageAttributes"]
+    assert (message["Body"], attribute["Name"]) == ("b", "a")
+    assert attribute["Value"]["DataType"] == "Binary"
+    assert attribute["Value"]["BinaryValue"] == "AA=="
+
+
+@pytest.mark.parametrize(
+    ("operation", "result", "shown"),
+    [
+        ("ReceiveMessage", {}, {"messages": None}),
+        ("ListQueues", {"QueueUrls": ["u"]}, {"queueUrls": ["u"], "NextToken": None}),
+        (
+            "SendMessage",
+            {"MessageId": "m", "MD5OfMessageBody": "d"},
+            {
+                "MessageId": "m",
+                "MD5OfMessageBody": "d",
+                "MD5OfMessageAttributes": None,
+                "MD5OfMessageSystemAttributes": None,
+                "SequenceNumber": None,
+            },
+        ),
+    ],
+)
+def test_when_json_is_asked_for_then_what_is_absent_is_null(
+    operation: str, result: dict[str, Any], shown: dict[str, Any]
+) -> None:
+    assert _in_json(operation, result) == shown
+
+
+def _in_json(operation: str, result: dict[str, Any]) -> dict[str, Any]:
+    call = parse("/", f"Action={operation}", {"accept": "application/json"}, b"")
+    answer = msgspec.json.decode(render(call, result, "id-1").body)
+    found: dict[str, Any] = answer[f"{operation}Response"][f"{operation}Result"]
+    return found
 
 
 def test_when_json_is_asked_for_then_refusals_are_json_unless_there_is_no_action() -> None:
