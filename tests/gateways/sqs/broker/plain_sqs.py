@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pump.clock import SYSTEM_CLOCK
 from tests.brokers.aws_account import AwsAccount
 
 Raw = Mapping[str, Any]
@@ -58,6 +59,12 @@ class PlainSqs:
             int(found["ApproximateNumberOfMessagesNotVisible"]),
             int(found["ApproximateNumberOfMessagesDelayed"]),
         )
+
+    async def until_empty(self, queue: str) -> None:
+        """Return when nothing is in the queue, in flight neither."""
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(await self.depth(queue)):
+                await SYSTEM_CLOCK.sleep(0.2)
 
     async def send(self, queue: str, body: str, **request: Any) -> str:
         """Send as a stranger would, and return SQS's id."""

@@ -296,13 +296,15 @@ async def test_when_the_connection_is_severed_while_pumping_then_the_pump_recove
                     await SYSTEM_CLOCK.sleep(0.1)
                 await SYSTEM_CLOCK.sleep(2)
                 await proxy.restore()
-                await shop.diary.until_settled(count)
+                # Not until as many have settled: a delete of which the answer was lost, in an
+                # outage that outlasts its lease, leaves nothing to settle.
+                await shop.diary.until(lambda: len(handled) == count)
+                await bench.plain.until_empty(f"jobs{suffix}")
                 stats = dispatcher.performers[0].stats
 
     assert set(handled) == {str(number) for number in range(count)}
     assert stats.restarts == 0
     assert twice_settled(diary) == []
-    assert sum(await bench.plain.depth(f"jobs{suffix}")) == 0
     assert sum(await bench.plain.depth(f"dead{suffix}")) == 0
 
 
