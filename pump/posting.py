@@ -18,8 +18,6 @@ from .sealing import MAGIC, PAST_MAGIC, Sealing
 from .subscription import MakeChannels, QueueSpec
 
 _NO_DELAY = timedelta(0)
-_Posted = tuple[Message, bool]
-"""A message, and whether it came ready-made: only such a one may be sealed already."""
 
 
 @attrs.frozen(kw_only=True)
@@ -79,39 +77,42 @@ class Poster:
         """Send a request and return its message's id."""
         message = self._encode(request, options)
         queue = self._queue_of(request, options)
-        await self._send(queue, [(message, message is request)], options.delay)
+        await self._send(queue, [message], [request], options.delay)
         return message.id
 
     async def post_all(self, requests: Sequence[object], options: PostOptions) -> Sequence[str]:
         """Send requests and return their message ids, in order."""
-        by_queue: dict[str, list[_Posted]] = {}
-        messages = []
+        by_queue: dict[str, tuple[list[Message], list[object]]] = {}
+        ids = []
         for request in requests:
             message = self._encode(request, options)
+            ids.append(message.id)
+            messages, origins = by_queue.setdefault(self._queue_of(request, options), ([], []))
             messages.append(message)
-            batch = by_queue.setdefault(self._queue_of(request, options), [])
-            batch.append((message, message is request))
-        for queue, batch in by_queue.items():
-            await self._send(queue, batch, options.delay)
-        return [message.id for message in messages]
+            origins.append(request)
+        for queue, (messages, origins) in by_queue.items():
+            await self._send(queue, messages, origins, options.delay)
+        return ids
 
     async def send(
         self, queue: str, messages: Sequence[Message], *, delay: timedelta = _NO_DELAY
     ) -> Sequence[str]:
         """Send ready-made messages; sealed, if the app seals, unless they are already."""
-        return await self._send(queue, [(message, True) for message in messages], delay)
+        return await self._send(queue, messages, messages, delay)
 
-    async def _send(self, queue: str, posted: Sequence[_Posted], delay: timedelta) -> Sequence[str]:
+    async def _send(
+        self, queue: str, messages: Sequence[Message], origins: Sequence[object], delay: timedelta
+    ) -> Sequence[str]:
+        """`origins` are what was posted: a message that is its own came ready-made."""
         producer = self._producers.get(queue)
         if producer is None:
             producer = await self._open(queue)
         sealing = self._sealing
-        if sealing is None:
-            messages = [message for message, _ in posted]
-        else:
+        if sealing is not None:
+            # Only what came ready-made may be sealed already.
             messages = [
-                await sealing.seal(message, queue, is_ready_made=is_ready_made)
-                for message, is_ready_made in posted
+                await sealing.seal(message, queue, is_ready_made=message is origin)
+                for message, origin in zip(messages, origins, strict=True)
             ]
         delay_s = delay.total_seconds()
         if self._telemetry is None:

@@ -10,7 +10,7 @@ from asyncio import Future
 from collections.abc import Callable
 from typing import Protocol
 
-import attrs
+from msgspec import Struct
 
 from .moves import Arrival, Detached, Extension, Lapse
 from .record import LeaseBatch, Record
@@ -18,23 +18,20 @@ from .session_lock import SessionLock
 from .settings import QueueSettings
 
 
-@attrs.frozen
-class Request:
+class Request(Struct, frozen=True):
     """A remote request whose answer must survive, so that asking again does nothing twice."""
 
     owner: str
     number: int
 
 
-@attrs.frozen
-class Declared:
+class Declared(Struct, frozen=True):
     """A queue was made, or got other settings."""
 
     settings: QueueSettings
 
 
-@attrs.frozen
-class Sent:
+class Sent(Struct, frozen=True):
     """Messages were accepted."""
 
     queue: str
@@ -43,16 +40,14 @@ class Sent:
     request: Request | None = None
 
 
-@attrs.frozen
-class Leased:
+class Leased(Struct, frozen=True):
     """Messages were handed out."""
 
     queue: str
     batch: LeaseBatch
 
 
-@attrs.frozen
-class Settled:
+class Settled(Struct, frozen=True):
     """Messages were acked, deferred or abandoned."""
 
     queue: str
@@ -61,32 +56,28 @@ class Settled:
     request: Request | None = None
 
 
-@attrs.frozen
-class Extended:
+class Extended(Struct, frozen=True):
     """Leases end later."""
 
     queue: str
     extension: Extension
 
 
-@attrs.frozen
-class Lapsed:
+class Lapsed(Struct, frozen=True):
     """Leases ended unsettled; the attempts they counted are kept. Sessions ended with theirs."""
 
     queue: str
     lapse: Lapse
 
 
-@attrs.frozen
-class Locked:
+class Locked(Struct, frozen=True):
     """A session was accepted."""
 
     queue: str
     lock: SessionLock
 
 
-@attrs.frozen
-class Renewed:
+class Renewed(Struct, frozen=True):
     """A session's lock ends later, with the leases under it."""
 
     queue: str
@@ -94,16 +85,14 @@ class Renewed:
     extension: Extension
 
 
-@attrs.frozen
-class Unlocked:
+class Unlocked(Struct, frozen=True):
     """A session was closed."""
 
     queue: str
     lock: SessionLock
 
 
-@attrs.frozen
-class Moved:
+class Moved(Struct, frozen=True):
     """A message had its last delivery and becomes `target` in the dead-letter queue."""
 
     source: Record
@@ -111,15 +100,13 @@ class Moved:
     target: Record
 
 
-@attrs.frozen
-class Purged:
+class Purged(Struct, frozen=True):
     """Every message of a queue was removed."""
 
     queue: str
 
 
-@attrs.frozen
-class Forgotten:
+class Forgotten(Struct, frozen=True):
     """The owner has its answers to all requests below this number."""
 
     owner: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-import attrs
+from msgspec import Struct, field
 
 from pump.outcome import Abandon, Defer
 
@@ -12,19 +12,17 @@ from .record import LeaseBatch, Record
 from .session_lock import SessionLock
 
 
-@attrs.define
-class Arrival:
+class Arrival(Struct):
     """Messages about to be stored, without those the de-duplication window refused."""
 
-    records: list[Record] = attrs.field(factory=list)
-    keys: list[str] = attrs.field(factory=list)
+    records: list[Record] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
     """De-duplication ids that were admitted for them."""
-    forgotten: list[str] = attrs.field(factory=list)
+    forgotten: list[str] = field(default_factory=list)
     """De-duplication ids whose window is over."""
 
 
-@attrs.define
-class Return:
+class Return(Struct):
     """A message to be given back: after `delay_s`, counted as an attempt or not."""
 
     record: Record
@@ -43,15 +41,14 @@ class Return:
                 assert_never(action)
 
 
-@attrs.define
-class Detached:
+class Detached(Struct):
     """Settlements whose lease was valid, about to be finished."""
 
-    acked: list[Record] = attrs.field(factory=list)
-    returned: list[Return] = attrs.field(factory=list)
-    refused: list[int] = attrs.field(factory=list)
+    acked: list[Record] = field(default_factory=list)
+    returned: list[Return] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
     """Positions of the settlements whose receipt was not valid."""
-    batches: list[LeaseBatch] = attrs.field(factory=list)
+    batches: list[LeaseBatch] = field(default_factory=list)
     """The lease batches they came from; one may be named twice."""
 
     def records(self) -> list[Record]:
@@ -59,27 +56,25 @@ class Detached:
         return [*self.acked, *(each.record for each in self.returned)]
 
 
-@attrs.define
-class Lapse:
+class Lapse(Struct):
     """Leases that ended without a settlement."""
 
-    batches: list[LeaseBatch] = attrs.field(factory=list)
-    returned: list[Record] = attrs.field(factory=list)
-    dead: list[Record] = attrs.field(factory=list)
+    batches: list[LeaseBatch] = field(default_factory=list)
+    returned: list[Record] = field(default_factory=list)
+    dead: list[Record] = field(default_factory=list)
     """Those that had their last delivery; they are in limbo until moved."""
-    locks: list[SessionLock] = attrs.field(factory=list)
+    locks: list[SessionLock] = field(default_factory=list)
     """Sessions that ended with theirs."""
 
 
-@attrs.define
-class Extension:
+class Extension(Struct):
     """Leases that end later now."""
 
-    moved: list[LeaseBatch] = attrs.field(factory=list)
+    moved: list[LeaseBatch] = field(default_factory=list)
     """Batches that were extended whole."""
-    split: list[LeaseBatch] = attrs.field(factory=list)
+    split: list[LeaseBatch] = field(default_factory=list)
     """New batches, made of the extended part of another."""
-    shrunk: list[LeaseBatch] = attrs.field(factory=list)
+    shrunk: list[LeaseBatch] = field(default_factory=list)
     """What the split ones were taken out of."""
-    refused: list[int] = attrs.field(factory=list)
+    refused: list[int] = field(default_factory=list)
     """Positions of the receipts that were not valid."""
