@@ -81,7 +81,7 @@ test: $(DEV)
 BROKERS := $(PY) -m pytest -m 'broker and not slow' --timeout=120
 test-brokers: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER) $(SQS_CLIENTS)
 	$(PY) tests/brokers/install_rabbitmq.py
-	$(BROKERS) -n 9 --durations=12 $(ARGS) || { [ $$? -eq 1 ] \
+	$(BROKERS) -n 6 --durations=12 $(ARGS) || { [ $$? -eq 1 ] \
 		&& echo 'What failed in the crowd, again by itself:' \
 		&& $(BROKERS) --last-failed --last-failed-no-failures=none $(ARGS); }
 

@@ -59,20 +59,24 @@ def test_when_only_attributes_differ_then_the_content_is_the_same(bench: Bench) 
     assert len(bench.receive(url)) == 1
 
 
-@pytest.mark.parametrize("is_set_later", [False, True])
-def test_when_the_scope_is_the_group_then_groups_do_not_share_ids(
-    bench: Bench, is_set_later: bool
-) -> None:
-    if is_set_later:
-        url = bench.make(**FIFO)
-        bench.set(url, **PER_GROUP)
-    else:
-        url = bench.make(**FIFO, **PER_GROUP)
+def test_when_the_scope_is_the_group_then_groups_do_not_share_ids(bench: Bench) -> None:
+    url = bench.make(**FIFO, **PER_GROUP)
 
     for group in ("g1", "g2", "g1"):
         bench.send(url, group, MessageGroupId=group, MessageDeduplicationId="same")
 
     assert sorted(bench.bodies(url)) == ["g1", "g2"]
+
+
+def test_when_the_scope_was_just_changed_then_groups_still_share_ids(bench: Bench) -> None:
+    """Recorded on AWS, which allows itself a minute for a change."""
+    url = bench.make(**FIFO)
+    bench.set(url, **PER_GROUP)
+
+    for group in ("g1", "g2"):
+        bench.send(url, group, MessageGroupId=group, MessageDeduplicationId="same")
+
+    assert bench.bodies(url) == ["g1"]
 
 
 def test_when_a_batch_repeats_a_message_then_it_arrives_once(bench: Bench) -> None:
