@@ -73,6 +73,10 @@ def fault_of(error: BaseException, where: Where) -> PumpError | None:
             return QueueMismatch(where.queue, detail)
         case sdk.ProbableAuthenticationError() | sdk.AuthenticationError():
             return AccessDenied(where.address, "logging in")
+        case sdk.ConnectionInternalError():
+            # Trouble of the broker's own, such as a quorum that was not formed in time; that it
+            # names the queue's vhost refuses nothing.
+            return ConnectionFailed(where.address, detail)
         case sdk.ConnectionClosed() | sdk.InvalidFrameError():
             return _refusal(detail, where)
         case sdk.DeliveryError():

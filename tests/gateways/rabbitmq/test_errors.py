@@ -35,6 +35,7 @@ WHERE = Where("amqp://broker:5672/", "declaring", "orders")
         (sdk.ConnectionClosed(320, "CONNECTION_FORCED"), ConnectionFailed),
         (sdk.ConnectionClosed(530, "access to vhost 'x' refused"), AccessDenied),
         (sdk.ConnectionClosed(530, "vhost x not found"), AccessDenied),
+        (sdk.ConnectionInternalError("no quorum for 'q' in vhost 'x'"), ConnectionFailed),
         (sdk.InvalidFrameError("nonsense"), ConnectionFailed),
         (sdk.ChannelInvalidStateError("closed"), ConnectionFailed),
         (sdk.AMQPConnectionError("reset"), ConnectionFailed),
