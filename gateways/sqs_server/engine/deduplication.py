@@ -74,7 +74,11 @@ class DeduplicationWindow:
 
 
 class Scope:
-    """Whether ids count within their group or in the whole queue; a change has its time."""
+    """Whether ids count within their group or in the whole queue; a change has its time.
+
+    Nobody writes that time down: a server that is started again follows the change at once, and
+    the ids from before keep the scope they were sent with.
+    """
 
     def __init__(self, is_group: bool) -> None:
         self._is_group = is_group

@@ -72,6 +72,25 @@ async def test_when_a_redrive_policy_looks_at_the_count_then_it_is_durable_at_on
     await shop.engine.aclose()
 
 
+async def test_when_it_dies_while_a_scope_changes_then_no_duplicate_comes_of_it(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """T3: what was sent before keeps its scope; what is sent now has the new one."""
+    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    await shop.make("orders.fifo")
+    per_group = attrs.evolve(shop.queue.settings, deduplicates_per_group=True)
+    await shop.engine.configure(shop.queue, per_group)
+    [before] = await shop.send_fifo("1", group="a")
+
+    again = await crashed(shop, tmp_path)
+    again.use("orders.fifo")
+
+    assert await again.send_fifo("1", group="b") == [before]
+    assert await again.send_fifo("2", group="a") != await again.send_fifo("2", group="b")
+    await again.engine.aclose()
+    await shop.engine.aclose()
+
+
 async def test_when_started_again_then_a_dead_letter_remembers_how_often_it_was_received(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
