@@ -77,7 +77,7 @@ class Traffic:
         ]
         try:
             answer = client.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)
-        except Fault:
+        except BotoCoreError:
             with self._lock:
                 self.unanswered |= set(bodies.values())
             raise
