@@ -18,6 +18,8 @@ PY := $(VENV)/bin/python
 UV := $(PY) -m uv
 export UV_PYTHON_DOWNLOADS := never
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Hundreds of processes are started here, many of them by tests: compiled code is kept for the next.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Pins make a cached install complete or impossible, so the cache is asked first
 # and the network only when something is missing.

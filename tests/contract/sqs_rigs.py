@@ -10,6 +10,9 @@ import pytest
 
 from gateways.sqs import AwsSettings, Credentials, SqsGateway, SqsSettings, TransportKind
 from pump.testing.contract import GatewayContract, PumpContract, Rig, WaitingClock
+from pump.testing.contract.receiving import ReceivingContract
+from pump.testing.contract.sending import SendingContract
+from pump.testing.contract.settling import SettlingContract
 from tests.brokers.aws_account import AwsAccount
 
 
@@ -82,6 +85,12 @@ class OnSqs:
 
 class OnStandardQueues(OnSqs, GatewayContract):
     """All of the contract."""
+
+
+class OverTheTransport(OnSqs, SendingContract, ReceivingContract, SettlingContract):
+    """What has most to do with the transport: each transport keeps all of it on one server, and
+    each server keeps all of it through one transport.
+    """
 
 
 class OnFifoQueues(PumpContract):

@@ -7,7 +7,7 @@ import pytest
 from gateways.sqs import TransportKind
 from tests.brokers.aws_account import AwsAccount
 
-from .sqs_rigs import PUMP_LOCAL, OnFifoQueues, OnStandardQueues
+from .sqs_rigs import PUMP_LOCAL, OnFifoQueues, OnStandardQueues, OverTheTransport
 
 pytestmark = pytest.mark.broker
 
@@ -17,12 +17,26 @@ def account(local_aws: AwsAccount) -> AwsAccount:
     return local_aws
 
 
-class TestPumpLocalWithBoto3(OnStandardQueues):
+class TestPumpLocalWithLean(OnStandardQueues):
+    transport = TransportKind.LEAN
+    pace = PUMP_LOCAL
+
+
+class TestPumpLocalFifoWithLean(OnFifoQueues):
+    transport = TransportKind.LEAN
+    pace = PUMP_LOCAL
+
+
+class TestPumpLocalWithBoto3(OverTheTransport):
+    """All of it runs on LocalStack."""
+
     transport = TransportKind.BOTO3
     pace = PUMP_LOCAL
 
 
-class TestPumpLocalWithAioboto3(OnStandardQueues):
+class TestPumpLocalWithAioboto3(OverTheTransport):
+    """All of it runs on LocalStack."""
+
     transport = TransportKind.AIOBOTO3
     pace = PUMP_LOCAL
 
@@ -34,14 +48,4 @@ class TestPumpLocalFifoWithBoto3(OnFifoQueues):
 
 class TestPumpLocalFifoWithAioboto3(OnFifoQueues):
     transport = TransportKind.AIOBOTO3
-    pace = PUMP_LOCAL
-
-
-class TestPumpLocalWithLean(OnStandardQueues):
-    transport = TransportKind.LEAN
-    pace = PUMP_LOCAL
-
-
-class TestPumpLocalFifoWithLean(OnFifoQueues):
-    transport = TransportKind.LEAN
     pace = PUMP_LOCAL

@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateways.sqs import TransportKind
-from pump.testing.contract.receiving import ReceivingContract
-from pump.testing.contract.sending import SendingContract
-from pump.testing.contract.settling import SettlingContract
 from tests.brokers.aws_account import AwsAccount
 
-from .sqs_rigs import LOCALSTACK, OnFifoQueues, OnSqs, OnStandardQueues
+from .sqs_rigs import LOCALSTACK, OnFifoQueues, OnStandardQueues, OverTheTransport
 
 pytestmark = pytest.mark.broker
 
@@ -40,8 +37,8 @@ class TestSqsFifoWithAioboto3(OnFifoQueues):
     pace = LOCALSTACK
 
 
-class TestSqsWithLean(OnSqs, SendingContract, ReceivingContract, SettlingContract):
-    """What has most to do with the transport; all of it runs on `pump local`."""
+class TestSqsWithLean(OverTheTransport):
+    """All of it runs on `pump local`."""
 
     transport = TransportKind.LEAN
     pace = LOCALSTACK

@@ -88,6 +88,7 @@ class ConcurrencyContract(ContractTests):
     ) -> None:
         """R43, R53: sent = acked + remaining, whatever the mix of operations."""
         rig.needs("has_lease_expiry")
+        rig.needs_seeds(seed)
         soak = Soak(rig, await rig.open_queue(), seed=seed)
 
         await soak.run(workers=12, steps=25)

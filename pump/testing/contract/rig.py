@@ -120,6 +120,11 @@ class Rig:
         if seconds > 60 * self.tick_s:
             pytest.skip(f"would have to wait for {seconds:g} s")
 
+    def needs_seeds(self, seed: int) -> None:
+        """Skip all seeds but the first where time is real: no two runs are alike there anyway."""
+        if seed > 1 and self.slack_s:
+            pytest.skip("in real time a seed repeats no run")
+
     async def advance(self, seconds: float) -> None:
         """Let time pass, and a little more where the broker may be late."""
         await self.clock.advance(seconds + self.slack_s)
