@@ -60,7 +60,7 @@ help:
 	@echo 'Now and then'
 	@echo '  make test-brokers  the tests against real servers on loopback; installs RabbitMQ where it may'
 	@echo '  make test-spark    the tests on Spark; installs PySpark, and a Java if there is none'
-	@echo '  make test-slow     kill tests and soak runs: minutes, one at a time'
+	@echo '  make test-slow     kill tests and soak runs: minutes'
 	@echo '  make bench         benchmarks against other libraries, as ratios'
 	@echo '  make lock          recompile requirements/*.txt (UPGRADE=1 for newer versions)'
 	@echo '  make clean         remove .venv*, caches and build output'
@@ -83,7 +83,7 @@ test: $(DEV)
 BROKERS := $(PY) -m pytest -m 'broker and not slow' --timeout=120
 test-brokers: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER) $(SQS_CLIENTS)
 	$(PY) tests/brokers/install_rabbitmq.py
-	$(BROKERS) -n 6 --durations=12 $(ARGS) || { [ $$? -eq 1 ] \
+	$(BROKERS) -n 6 --dist worksteal --durations=12 $(ARGS) || { [ $$? -eq 1 ] \
 		&& echo 'What failed in the crowd, again by itself:' \
 		&& $(BROKERS) --last-failed --last-failed-no-failures=none $(ARGS); }
 
@@ -91,15 +91,16 @@ test-brokers: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER) $(SQS_CLIENTS)
 test-spark: $(SPARK) $(LOCALSTACK)
 	$(PY) -m pytest tests/spark* tests/benchmarks -m spark -n 2 --dist loadgroup --timeout=300 $(ARGS)
 
-# What waits or computes first, side by side; then, one at a time, what kills processes and measures
-# real time. A choice of tests (ARGS) may leave nothing to run in one of the two.
-SLOW := $(PY) -m pytest -m slow --timeout=900 --durations=12
+# What waits or computes first, side by side; then, two at a time, what kills processes and measures
+# real time. A choice of tests (ARGS) may leave nothing to run in one of the two. Whoever is done
+# takes from the others: a few of these tests are as long as a hundred.
+SLOW := $(PY) -m pytest -m slow --timeout=900 --durations=12 --dist worksteal
 SLOW_TOGETHER := tests/contract tests/fuzz tests/redrive tests/gateways/s3/simulation \
 	tests/gateways/sqs/broker/test_twenty_thousand.py
 OR_NONE = $(if $(ARGS),|| [ $$? -eq 5 ])
 test-slow: $(DEV) $(LOCALSTACK)
 	$(SLOW) -n 4 $(SLOW_TOGETHER) $(ARGS) $(OR_NONE)
-	$(SLOW) $(SLOW_TOGETHER:%=--ignore=%) $(ARGS) $(OR_NONE)
+	$(SLOW) -n 2 $(SLOW_TOGETHER:%=--ignore=%) $(ARGS) $(OR_NONE)
 
 check: $(DEV)
 	$(PY) -m ruff check .
