@@ -10,7 +10,8 @@
 | abandon at the last | a copy is sent, one attempt less; then completed                      |
 
 A lock that is lost between a copy and its completion has the copy cancelled: the original comes
-again by itself. Only a process that dies in between leaves both (ADR servicebus-deferring).
+again by itself. A process that dies in between leaves both, and a copy whose scheduling was not
+answered may have a twin: its number is not known (ADR servicebus-deferring).
 
 A lock is also lost by a settlement that was applied and whose answer was not heard. So where there
 was such a one, the message is looked for: when it is gone, it is settled, and its copy stays.

@@ -74,6 +74,30 @@ async def test_when_the_answer_to_a_deferral_is_lost_then_the_message_comes_agai
     assert (await gateway.admin().stats(name)).visible == 0
 
 
+async def test_when_the_answer_to_a_copy_is_lost_then_another_is_sent_and_it_comes_twice(
+    open_gateway: OpenGateway, own: ServiceBusPeer, name: str
+) -> None:
+    """Law 2: nobody knows the number of the first, so it cannot be taken back; better both."""
+    gateway = await open_gateway(own)
+    subscription = a_subscription(name)
+    await make(gateway, subscription)
+    consumer = gateway.consumer(subscription)
+    await gateway.producer(name).send([a_message()])
+    [held] = await consumer.receive(max_count=1, wait_s=5)
+    own.lose("schedule-message", 1)
+
+    lost_count = await settle_until_final(consumer, [defer(held, seconds=1)])
+
+    assert lost_count == 0
+    assert own.counts()["schedule-message"] == 2
+    for _ in range(2):
+        [again] = await consumer.receive(max_count=1, wait_s=10)
+        assert (again.message, again.attempt) == (held.message, 2)
+        assert not await consumer.settle([ack(again)])
+    stats = await gateway.admin().stats(name)
+    assert (stats.visible, stats.delayed) == (0, 0)
+
+
 async def test_when_a_deferral_went_unanswered_and_its_lock_is_lost_then_the_copy_is_taken_back(
     open_gateway: OpenGateway, own: ServiceBusPeer, name: str
 ) -> None:
