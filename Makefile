@@ -79,13 +79,13 @@ test: $(DEV)
 
 # More workers than cores: these tests mostly wait for a server's timers. But they measure real
 # time, with leases of a second or two, and in such a crowd one may miss its turn. So what fails
-# is shown, and then run again by itself: that run decides.
+# is shown, and then run again by itself, with longer leases: that run decides.
 BROKERS := $(PY) -m pytest -m 'broker and not slow' --timeout=120
 test-brokers: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER) $(SQS_CLIENTS)
 	$(PY) tests/brokers/install_rabbitmq.py
 	$(BROKERS) -n 6 --dist worksteal --durations=12 $(ARGS) || { [ $$? -eq 1 ] \
 		&& echo 'What failed in the crowd, again by itself:' \
-		&& $(BROKERS) --last-failed --last-failed-no-failures=none $(ARGS); }
+		&& PATIENCE=3 $(BROKERS) --timeout=400 --last-failed --last-failed-no-failures=none $(ARGS); }
 
 # Two groups side by side (tests/spark/conftest.py): one session, and what starts a JVM of its own.
 test-spark: $(SPARK) $(LOCALSTACK)

@@ -21,11 +21,13 @@ from pump.ids import new_id
 from pump.testing.contract import Rig, WaitingClock
 from tests.brokers.aws_account import AwsAccount
 from tests.brokers.localstack import LocalStack
+from tests.brokers.patience import PATIENCE
 
-TICK_S = 1.5
-SLACK_S = 2.0
+TICK_S = 1.5 * PATIENCE
+SLACK_S = 2.0 * PATIENCE
 """A date has whole seconds, so a lease may be believed in for one more; and others are looked for
 at most once in `poll_s`."""
+WINDOW_S = 5.0 * PATIENCE
 
 
 @pytest.fixture(scope="session")
@@ -89,8 +91,8 @@ async def open_rig(account: AwsAccount, transport: TransportKind, layout: Layout
         slack_s=SLACK_S,
         # A lease that is over is dealt with by whoever looks next.
         redrives_on_receive=not is_log,
-        ordered_options={"deduplication_window": 5.0} if is_log else {},
-        deduplication_window_s=5.0,
+        ordered_options={"deduplication_window": WINDOW_S} if is_log else {},
+        deduplication_window_s=WINDOW_S,
         open_again=open_gateway,
     )
 

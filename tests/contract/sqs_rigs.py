@@ -14,6 +14,7 @@ from pump.testing.contract.receiving import ReceivingContract
 from pump.testing.contract.sending import SendingContract
 from pump.testing.contract.settling import SettlingContract
 from tests.brokers.aws_account import AwsAccount
+from tests.brokers.patience import PATIENCE
 
 
 @attrs.frozen(kw_only=True)
@@ -26,9 +27,9 @@ class Pace:
 
 
 # It looks for messages whose time has come once a second.
-LOCALSTACK = Pace(poll_s=1.0, wait_s=2.0, slack_s=2.0)
+LOCALSTACK = Pace(poll_s=1.0, wait_s=2.0, slack_s=2.0 * PATIENCE)
 # It wakes when the time has come, so no receive waits for what is there.
-PUMP_LOCAL = Pace(poll_s=0.0, wait_s=1.0, slack_s=0.3)
+PUMP_LOCAL = Pace(poll_s=0.0, wait_s=1.0, slack_s=0.3 * PATIENCE)
 
 
 def sqs_settings(aws: AwsAccount, transport: TransportKind, **fields: object) -> SqsSettings:
@@ -62,7 +63,7 @@ async def open_rig(aws: AwsAccount, transport: TransportKind, pace: Pace, **fact
     return Rig(
         gateway=await open_gateway(),
         clock=clock,
-        tick_s=1.0,
+        tick_s=1.0 * PATIENCE,
         redrives_on_receive=True,
         open_again=open_gateway,
         **attrs.asdict(pace),

@@ -9,10 +9,11 @@ import pytest
 from gateways.nats import NatsGateway, NatsSettings
 from pump.testing.contract import GatewayContract, Rig, WaitingClock
 from tests.brokers.nats_server import NatsServer
+from tests.brokers.patience import PATIENCE
 
 pytestmark = pytest.mark.broker
 
-WINDOW_S = 4.0
+WINDOW_S = 4.0 * PATIENCE
 
 
 async def open_rig(server: NatsServer) -> Rig:
@@ -29,8 +30,8 @@ async def open_rig(server: NatsServer) -> Rig:
         clock=clock,
         # The server's timers are good to milliseconds; hundreds of receives that begin are not,
         # nor is a machine that others keep busy.
-        tick_s=1.0,
-        slack_s=1.5,
+        tick_s=1.0 * PATIENCE,
+        slack_s=1.5 * PATIENCE,
         wait_s=1.0,
         ordered_options={"deduplication_window": WINDOW_S, "sessions": True},
         deduplication_window_s=WINDOW_S,

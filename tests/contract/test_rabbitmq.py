@@ -8,6 +8,7 @@ import pytest
 
 from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings
 from pump.testing.contract import GatewayContract, Rig, WaitingClock
+from tests.brokers.patience import PATIENCE
 from tests.gateways.rabbitmq.queues import delete_queues
 
 pytestmark = pytest.mark.broker
@@ -28,11 +29,11 @@ class TestRabbitMQ(GatewayContract):
         rig = Rig(
             gateway=await open_gateway(),
             clock=clock,
-            tick_s=1.0,
+            tick_s=1.0 * PATIENCE,
             # A server that others keep busy needs a moment for what it has; first looks at a
             # queue with sessions make half a dozen queues.
             poll_s=0.8,
-            slack_s=2.0,
+            slack_s=2.0 * PATIENCE,
             ordered_options={"sessions": True},
             open_again=open_gateway,
         )

@@ -9,6 +9,7 @@ import pytest
 
 from gateways.servicebus import ServiceBusGateway, ServiceBusSettings
 from pump.testing.contract import GatewayContract, Rig, WaitingClock
+from tests.brokers.patience import PATIENCE
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
 
 pytestmark = pytest.mark.broker
@@ -37,8 +38,8 @@ class TestServiceBus(GatewayContract):
         rig = Rig(
             gateway=await open_gateway(),
             clock=clock,
-            tick_s=1.4,
-            slack_s=0.9,
+            tick_s=1.4 * PATIENCE,
+            slack_s=0.9 * PATIENCE,
             wait_s=1.0,
             ordered_options=ordered_options(request),
             deduplication_window_s=WINDOW_S,
