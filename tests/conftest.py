@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +29,10 @@ settings.register_profile("ci", _DEFAULT, derandomize=True)
 # Needs `--timeout 600` as well.
 settings.register_profile("thorough", _DEFAULT, max_examples=2_000, stateful_step_count=50)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# A shell starts its background jobs deaf to Ctrl-C, and so would be what the tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
