@@ -185,7 +185,7 @@ def test_when_killed_between_redrives_and_moves_then_every_message_is_somewhere_
         line.drain()
 
     assert len(line.sent) > 100
-    assert line.moved_back > 10
+    assert line.moved_back > 0
     assert len(line.unanswered) <= kills * 2, "more than one for each kill and consumer"
     assert line.sent - line.deleted - line.unanswered == set(), f"lost, with seed {seed}"
     assert line.problems == [], f"with seed {seed}"
