@@ -21,6 +21,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Hundreds of processes are started here, many of them by tests: compiled code is kept for the next.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Every file that is installed must have a hash that the lock knows, whichever index served it.
+VERIFIED := --require-hashes
 # Pins make a cached install complete or impossible, so the cache is asked first
 # and the network only when something is missing.
 # $(call install,what[,into another environment's Python])
@@ -40,9 +42,18 @@ BENCH := $(VENV)/.bench
 LOCALSTACK := .venv-localstack/.ready
 MOTO := .venv-moto/.ready
 SERVICEBUS_PEER := .venv-servicebus-peer/.ready
+SUPPLY_CHAIN := .venv-supply-chain/.ready
 SQS_CLIENTS := .venv-awscli/.ready .venv-awscli-query/.ready .venv-sqs-clients/.ready
 
-.PHONY: help demo demo-spark test test-brokers test-spark test-slow check fmt bench lock clean
+# The same tests with other versions: of every SDK the oldest that pyproject.toml allows, and the
+# newest Python there is.
+MINIMUM := .venv-minimum/.ready
+NEWEST := .venv-newest/.ready
+NEWEST_CANDIDATES := python3.15 python3.14 python3.13 python3.12
+EXTRAS := crypto ledger local nats otel pydantic rabbitmq reload report s3 servicebus sqs uvloop
+
+.PHONY: help demo demo-spark test test-brokers test-spark test-slow test-minimum test-newest check fmt bench lock \
+	sbom audit clean
 
 help:
 	@echo 'Pumphouse: a message pump for Python.'
@@ -61,8 +72,12 @@ help:
 	@echo '  make test-brokers  the tests against real servers on loopback; installs RabbitMQ where it may'
 	@echo '  make test-spark    the tests on Spark; installs PySpark, and a Java if there is none'
 	@echo '  make test-slow     kill tests and soak runs: minutes'
+	@echo '  make test-minimum  core, gateways and contract with the oldest SDKs that are allowed'
+	@echo '  make test-newest   the same on the newest Python that is installed here'
 	@echo '  make bench         benchmarks against other libraries, as ratios'
 	@echo '  make lock          recompile requirements/*.txt (UPGRADE=1 for newer versions)'
+	@echo '  make sbom          write dist/sbom.cdx.json: what every extra installs, as CycloneDX'
+	@echo '  make audit         look for known vulnerabilities in the pins; asks a service on the internet'
 	@echo '  make clean         remove .venv*, caches and build output'
 	@echo
 	@echo 'The first target you run makes .venv and installs the pinned packages; later'
@@ -102,6 +117,21 @@ test-slow: $(DEV) $(LOCALSTACK)
 	$(SLOW) -n 4 $(SLOW_TOGETHER) $(ARGS) $(OR_NONE)
 	$(SLOW) -n 2 $(SLOW_TOGETHER:%=--ignore=%) $(ARGS) $(OR_NONE)
 
+# What meets the SDKs. Some of it needs servers: NATS, `pump local`, RabbitMQ where it is installed,
+# and the peer of Service Bus.
+OTHER_VERSIONS := tests/core tests/loop tests/contract tests/gateways
+OTHER_SERVERS := tests/contract/test_nats.py tests/contract/test_pump_local.py \
+	tests/contract/test_rabbitmq.py tests/contract/test_servicebus.py
+define test_versions
+$(1) -m pytest -n auto --maxprocesses=2 $(OTHER_VERSIONS) $(ARGS) $(OR_NONE)
+$(1) -m pytest -m 'broker and not slow' --timeout=120 -n 4 --dist worksteal $(OTHER_SERVERS) $(ARGS) $(OR_NONE)
+endef
+test-minimum: $(MINIMUM) $(SERVICEBUS_PEER)
+	$(call test_versions,.venv-minimum/bin/python)
+
+test-newest: $(NEWEST) $(SERVICEBUS_PEER)
+	$(call test_versions,.venv-newest/bin/python)
+
 check: $(DEV)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -117,16 +147,14 @@ bench: $(BENCH) $(SPARK) $(LOCALSTACK) $(MOTO)
 
 # Runtime pins come from pyproject.toml alone; each further file builds on the one before.
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --no-emit-index-url \
-	--no-header --no-annotate $(if $(UPGRADE),--upgrade)
+	--no-header --no-annotate --generate-hashes $(if $(UPGRADE),--upgrade)
 lock: $(READY)
 	cp requirements/uv.txt $(VENV)/uv.txt
 	$(LOCK) requirements/uv.in -o requirements/uv.txt
 	@if cmp -s requirements/uv.txt $(VENV)/uv.txt; then touch $(READY); fi
 	$(LOCK) requirements/build.in -o requirements/build.txt
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
-	$(LOCK) pyproject.toml --extra crypto --extra ledger --extra local --extra nats --extra otel \
-		--extra pydantic --extra rabbitmq --extra reload --extra report --extra s3 --extra servicebus --extra sqs --extra uvloop \
-		requirements/dev.in \
+	$(LOCK) pyproject.toml $(EXTRAS:%=--extra %) requirements/dev.in \
 		-c requirements/runtime.txt -c requirements/build.txt -o requirements/dev.txt
 	$(LOCK) pyproject.toml --extra spark requirements/dev.txt -c requirements/dev.txt \
 		-o requirements/spark.txt
@@ -137,8 +165,23 @@ lock: $(READY)
 	$(LOCK) requirements/servicebus-peer.in -o requirements/servicebus-peer.txt
 	$(LOCK) requirements/awscli.in -o requirements/awscli.txt
 	$(LOCK) requirements/awscli-query.in -o requirements/awscli-query.txt
+	$(LOCK) requirements/supply-chain.in -o requirements/supply-chain.txt
 	$(LOCK) requirements/sqs-clients.in -c requirements/bench.txt \
 		-o requirements/sqs-clients.txt
+
+# What a user may install: the runtime and every extra, in the versions that are tested here.
+SHIPPED := dist/requirements-shipped.txt
+$(SHIPPED): pyproject.toml requirements/spark.txt $(READY)
+	@mkdir -p dist
+	$(LOCK) pyproject.toml --all-extras -c requirements/spark.txt -o $@
+
+sbom: $(SHIPPED) $(SUPPLY_CHAIN)
+	.venv-supply-chain/bin/cyclonedx-py requirements $(SHIPPED) --pyproject pyproject.toml \
+		--mc-type library --output-reproducible --output-format JSON -o dist/sbom.cdx.json
+
+# Needs the network beyond the package index: the database of vulnerabilities is a service.
+audit: $(SHIPPED) $(SUPPLY_CHAIN)
+	.venv-supply-chain/bin/pip-audit --strict --require-hashes --disable-pip -r $(SHIPPED) $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(VENV)-* build dist .mypy_cache .ruff_cache .pytest_cache \
@@ -162,28 +205,55 @@ $(READY): requirements/uv.txt
 	fi; \
 	echo "installing into $(VENV) with $$("$$chosen" --version)"; \
 	"$$chosen" -m venv --clear $(VENV); \
-	$(PY) -m pip install --quiet -r requirements/uv.txt
+	$(PY) -m pip install --quiet --require-hashes -r requirements/uv.txt
 	@touch $@
 
 $(RUNTIME): $(READY) requirements/runtime.txt requirements/build.txt pyproject.toml
-	@$(call install,-r requirements/runtime.txt)
+	@$(call install,$(VERIFIED) -r requirements/runtime.txt)
 	@$(call install,--no-deps --editable .)
 	@touch $@
 
 $(DEV): $(RUNTIME) requirements/dev.txt
-	@$(call install,-r requirements/dev.txt)
+	@$(call install,$(VERIFIED) -r requirements/dev.txt)
 	@touch $@
 
 # Half a gigabyte, of which the tests without Spark need nothing.
 $(SPARK): $(DEV) requirements/spark.txt
-	@$(call install,-r requirements/spark.txt)
+	@$(call install,$(VERIFIED) -r requirements/spark.txt)
 	@touch $@
 
 $(BENCH): $(DEV) requirements/bench.txt
-	@$(call install,-r requirements/bench.txt)
+	@$(call install,$(VERIFIED) -r requirements/bench.txt)
+	@touch $@
+
+$(MINIMUM): pyproject.toml requirements/dev.in requirements/build.txt $(READY)
+	@$(PY) -m venv --clear --without-pip .venv-minimum
+	@grep '^[a-z].*[<=]' requirements/dev.in > .venv-minimum/constraints.txt
+	@$(UV) pip compile --quiet --resolution lowest-direct --no-emit-index-url --no-header \
+		--no-annotate pyproject.toml $(EXTRAS:%=--extra %) \
+		-c .venv-minimum/constraints.txt -o .venv-minimum/requirements.txt
+	@$(call install,-r .venv-minimum/requirements.txt,.venv-minimum/bin/python)
+	@$(call install,-r requirements/dev.in -c .venv-minimum/requirements.txt,.venv-minimum/bin/python)
+	@$(call install,--no-deps --editable .,.venv-minimum/bin/python)
+	@touch $@
+
+$(NEWEST): requirements/dev.txt requirements/build.txt $(READY)
+	@set -e; chosen=; \
+	for candidate in $(or $(PYTHON),$(NEWEST_CANDIDATES)); do \
+		if "$$candidate" -c 'import venv' >/dev/null 2>&1; then chosen=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$chosen" ]; then \
+		echo 'error: no newer Python found (tried: $(or $(PYTHON),$(NEWEST_CANDIDATES))).' >&2; \
+		echo 'Name one: make test-newest PYTHON=/path/to/python3' >&2; \
+		exit 1; \
+	fi; \
+	echo "installing into .venv-newest with $$("$$chosen" --version)"; \
+	"$$chosen" -m venv --clear --without-pip .venv-newest
+	@$(call install,$(VERIFIED) -r requirements/dev.txt,.venv-newest/bin/python)
+	@$(call install,--no-deps --editable .,.venv-newest/bin/python)
 	@touch $@
 
 .venv-%/.ready: requirements/%.txt requirements/build.txt $(READY)
 	@$(PY) -m venv --clear --without-pip .venv-$*
-	@$(call install,-r requirements/$*.txt,.venv-$*/bin/python)
+	@$(call install,$(VERIFIED) -r requirements/$*.txt,.venv-$*/bin/python)
 	@touch $@

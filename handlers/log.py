@@ -41,7 +41,7 @@ class LogHandling:
         except asyncio.CancelledError:
             _log.warning(vocabulary.HANDLER_CANCELLED, **_facts(context, started_s))
             raise
-        except Exception as error:  # broad: named and raised again
+        except BaseException as error:  # broad: named and raised again
             self._log_error(error, _facts(context, started_s))
             raise
         if context.signal is not None:
@@ -51,7 +51,7 @@ class LogHandling:
             _log.info(vocabulary.HANDLER_COMPLETED, **_facts(context, started_s))
         return result
 
-    def _log_error(self, error: Exception, facts: dict[str, Any]) -> None:
+    def _log_error(self, error: BaseException, facts: dict[str, Any]) -> None:
         if carries_signal(error):
             _log.info(vocabulary.HANDLER_SIGNALLED, signal=type(error).__name__, **facts)
         elif self.details:

@@ -50,9 +50,9 @@ class OnceOnly:
     `key(request, context)` replaces the message's id (an order number, say), `scope` the
     handler's name (which changes when the handler is renamed or moved). A key that was done is
     skipped, its message acknowledged, or raised as `DuplicateMessage`. A key that somebody is
-    handling right now is deferred until their claim would end: skipping it would acknowledge a
-    message whose other run may yet fail. A handler that fails, signals or is cancelled frees
-    its key. The claim lasts for `lease` and is extended while the handler runs.
+    handling right now is deferred until their claim would end, by a lease at most: skipping it
+    would acknowledge a message whose other run may yet fail. A handler that fails, signals or is
+    cancelled frees its key. The claim lasts for `lease` and is extended while the handler runs.
     """
 
     inbox: Inbox
@@ -75,7 +75,12 @@ class OnceOnly:
             raise ConfigurationError("OnceOnly.scope", self.scope, "name the work, or leave it out")
 
     async def __call__(self, request: Any, context: Context, proceed: Proceed) -> Any:
-        held = Held(self.inbox, self._key_of(request, context), owner=new_id())
+        held = Held(
+            self.inbox,
+            self._key_of(request, context),
+            owner=new_id(),
+            lease_s=self.lease.total_seconds(),
+        )
         try:
             if not await self._claim(held, context):
                 return None
@@ -113,7 +118,10 @@ class OnceOnly:
                 return True
             case Busy(expires_at_s=expires_at_s):
                 _log.info(vocabulary.DUPLICATE_DEFERRED, handler=context.handler)
-                raise DeferMessage(timedelta(seconds=max(0.0, expires_at_s - now_s)))
+                # Never by more than a lease: a clock that was set back leaves claims that seem to
+                # last for a day, and the inbox bounds those.
+                rest_s = min(max(0.0, expires_at_s - now_s), self.lease.total_seconds())
+                raise DeferMessage(timedelta(seconds=rest_s))
             case AlreadyDone():
                 if self.on_duplicate == "raise":
                     raise DuplicateMessage(f"{context.handler} handled it before")

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from pump.context import Context
-from pump.errors import ConfigurationError
+from pump.errors import ConfigurationError, text_of
 from pump.pipeline import Proceed
 from pump.signals import InvalidMessage
 
@@ -66,7 +66,7 @@ class Validate:
             if inspect.isawaitable(verdict):
                 verdict = await verdict
         except self.on as error:
-            return f"{type(error).__name__}: {error}"
+            return f"{type(error).__name__}: {text_of(error)}"
         if verdict is False:
             return f"{type(request).__qualname__} did not pass {_name(self.check)}"
         if verdict is None or verdict is True:

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from .errors import ConfigurationError, PumpError
     from .events import OutcomeEvent, Status
     from .message import Delivery, Message
-    from .outcome import RejectionReason
+    from .outcome import Fate, RejectionReason
     from .posting import PostOptions
     from .processor import CommandProcessor
     from .requests import Command, Event
+    from .secret import Secret
     from .session import Session
     from .signals import DeferMessage, InvalidMessage, RejectMessage
     from .strategy import dead_letter, hybrid, retry
@@ -36,6 +37,7 @@ __all__ = [
     "DeferMessage",
     "Delivery",
     "Event",
+    "Fate",
     "InvalidMessage",
     "MakeChannels",
     "Message",
@@ -46,6 +48,7 @@ __all__ = [
     "PumpError",
     "RejectMessage",
     "RejectionReason",
+    "Secret",
     "Session",
     "Status",
     "Subscription",
@@ -67,6 +70,7 @@ _HOMES = {
     "DeferMessage": "signals",
     "Delivery": "message",
     "Event": "requests",
+    "Fate": "outcome",
     "InvalidMessage": "signals",
     "MakeChannels": "subscription",
     "Message": "message",
@@ -77,6 +81,7 @@ _HOMES = {
     "PumpError": "errors",
     "RejectMessage": "signals",
     "RejectionReason": "outcome",
+    "Secret": "secret",
     "Session": "session",
     "Status": "events",
     "Subscription": "subscription",

@@ -18,8 +18,9 @@ app.run()
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -53,12 +54,14 @@ from .subscription import Subscription
 if TYPE_CHECKING:
     from .aws_lambda.consumer import EventConsumer
     from .aws_lambda.handler import LambdaHandler
+    from .blocking import BlockingConsumer, SharedBlockingApp
     from .health.options import HealthOptions
     from .health.serving import Served
     from .spark.run.summary import SparkRun
 
 _H = TypeVar("_H", bound=Handling)
 DEFAULT_GATEWAY = "local://"
+_SHARING = threading.Lock()
 
 
 class App(AppParts):
@@ -90,6 +93,7 @@ class App(AppParts):
         """Who measures and traces; what is set here counts from the next opening on."""
         self._registry = Registry()
         self._routes: dict[type, str] = {}
+        self._shared: SharedBlockingApp | None = None
         self.counters = Counters()
 
     # -- declaring ---------------------------------------------------------------------------
@@ -172,6 +176,23 @@ class App(AppParts):
             yield consumer
         finally:
             await consumer.aclose()
+
+    @contextmanager
+    def blocking_consumer(self, subscription: Subscription) -> Iterator[BlockingConsumer]:
+        """Consume a queue by hand in a program without an event loop; every call waits.
+
+        Opens the app, on an event loop in a thread of its own, and closes it at the end; several
+        such consumers, in one thread or in many, share both. To post as well: `BlockingApp`.
+        """
+        from .blocking import SharedBlockingApp
+
+        if _is_loop_running():
+            raise PumpError("a blocking consumer would stop the event loop; use app.consumer(…)")
+        with _SHARING:
+            if self._shared is None:
+                self._shared = SharedBlockingApp(self)
+        with self._shared.opened() as blocking, blocking.consumer(subscription) as consumer:
+            yield consumer
 
     def dispatcher(self, subscriptions: Sequence[Subscription] | None = None) -> Dispatcher:
         """A dispatcher for all subscriptions, or for these; the app must be open."""
@@ -271,9 +292,10 @@ class App(AppParts):
 
     async def __aenter__(self) -> Self:
         self._require_closed()
+        gateway = self.built_gateway()
         runtime = Runtime(
             RuntimeParts(
-                gateway=self.built_gateway(),
+                gateway=gateway,
                 registry=self._registry,
                 mapper=self._built_mapper(),
                 middleware=self._middleware,
@@ -281,7 +303,7 @@ class App(AppParts):
                 subscriptions=self.subscriptions,
                 routes=self._routes,
                 observers=self._observers,
-                spill=self._spill,
+                spill=await self.opened_spill(gateway),
                 counters=self.counters,
                 clock=self._clock,
                 telemetry=self.telemetry,
@@ -315,3 +337,11 @@ class App(AppParts):
         if self._runtime is None:
             raise PumpError("the app is not open; use it inside `async with app:`")
         return self._runtime
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

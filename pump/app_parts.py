@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,16 +13,22 @@ import attrs
 from .clock import Clock
 from .errors import ConfigurationError, PumpError
 from .events import Observer
-from .gateway_url import gateway_from_url, without_secrets
+from .gateway_url import checked_gateway, gateway_from_url, without_secrets
+from .observability import vocabulary
+from .observability.log import get_logger
 from .observability.telemetry import Telemetry
 from .observing import Observers
 from .ports import Gateway
 from .runtime import Runtime
 from .stores.ledger import Ledger
-from .stores.spill import SpillStore, SqliteSpill
-from .subscription import Subscription
+from .stores.spill import PerishableSpill, SpillStore, SqliteSpill, perishing
+from .subscription import OnRoutingFailure, Subscription
 
+_log = get_logger("pump.app")
 DEFAULT_SPILL = Path(".pumphouse/spill.db")
+SPILL_REMEDY = (
+    "mount a volume and name a file on it, App(spill=…), or set on_routing_failure='keep'"
+)
 
 
 class AppParts:
@@ -85,11 +92,32 @@ class AppParts:
         """Whether somebody said where the spill is; by default it is on this machine's disk."""
         return self._spill is not self._default_spill
 
+    async def opened_spill(self, gateway: Gateway) -> SpillStore:
+        """The spill to run with. Where its place was not chosen, and a spilled message would be
+        gone with the container while its original is deleted, one that takes none: originals are
+        kept.
+        """
+        spill = self._default_spill
+        if self.is_spill_chosen or not isinstance(spill, SqliteSpill):
+            return self._spill
+        if not _may_spill(gateway, self._subscriptions):
+            return self._spill
+        danger = await asyncio.to_thread(perishing, spill.path)
+        if danger is None:
+            return spill
+        _log.warning(
+            vocabulary.SPILL_PERISHABLE,
+            path=str(spill.path),
+            detail=f"it lies on {danger}; what is rejected and cannot be routed is kept",
+            remedy=SPILL_REMEDY,
+        )
+        return PerishableSpill(spill.path, danger)
+
     def built_gateway(self) -> Gateway:
         """The gateway as it would be opened, without opening it."""
         if isinstance(self._gateway, str):
             return gateway_from_url(self._gateway, self._clock)
-        return self._gateway
+        return checked_gateway(self._gateway, repr(type(self._gateway)), "App(gateway)")
 
     @contextmanager
     def replacing(
@@ -171,3 +199,12 @@ class AppParts:
     def _require_closed(self) -> None:
         if self._runtime is not None:
             raise PumpError("the app is open already; do this before it opens, or after it closed")
+
+
+def _may_spill(gateway: Gateway, subscriptions: Iterable[Subscription]) -> bool:
+    """Whether a spill could be all that is left of a message: queues of a process die with it."""
+    return gateway.capabilities.is_durable and any(
+        each.on_routing_failure is OnRoutingFailure.SPILL
+        and (each.dead_letter_queue is not None or each.invalid_queue is not None)
+        for each in subscriptions
+    )

@@ -56,3 +56,6 @@ def _is_number(value: object) -> bool:
 
 RECONNECT = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=30), jitter=0.5)
 """For whatever waits for a broker to come back."""
+UNREACHABLE = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=5), jitter=0.5)
+"""For whatever waits for a broker that cannot be reached: to ask costs one connection that is
+refused, and a broker that is back should not be waited for."""

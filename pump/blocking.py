@@ -1,31 +1,41 @@
 """Blocking: the same app for programs without an event loop. A thin face, no second pump.
 
-with BlockingApp(app) as blocking:
-blocking.post(PlaceOrder(order_id="1"))
-with blocking.consumer(subscription) as consumer:
-for delivery in consumer.receive(max_count=10):
-consumer.ack(delivery)
+To consume by hand:
+
+    with app.blocking_consumer(subscription) as consumer:
+        for delivery in consumer:
+            consumer.ack(delivery)
+
+To post as well:
+
+    with BlockingApp(app) as blocking:
+        blocking.post(PlaceOrder(order_id="1"))
+        with blocking.consumer(subscription) as consumer:
+            for delivery in consumer.receive(max_count=10):
+                consumer.ack(delivery)
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
-from .app import App
 from .consumer import Consumer
 from .errors import PumpError
-from .message import Delivery
-from .outcome import RejectionReason
-from .rejection import Reason
+from .message import Delivery, Message
+from .outcome import Reason, RejectionReason
+from .rejection import Routed
 from .session import Session
 from .subscription import Subscription
+
+if TYPE_CHECKING:
+    from .app import App
 
 _T = TypeVar("_T")
 
@@ -54,6 +64,9 @@ class Portal:
         if threading.current_thread() is self._thread:
             work.close()
             raise PumpError("a blocking call on the event loop would wait for itself; use App")
+        if self._is_stopped:
+            work.close()
+            raise PumpError("the app is closed; make this call inside its `with` block")
         breaking = self._breaking
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -91,11 +104,11 @@ class Portal:
 class _Receiver(Protocol):
     """What `Consumer` and `Session` have in common."""
 
-    async def receive(self, max_count: int, *, wait: timedelta | None) -> Sequence[Delivery]: ...
+    async def receive(self, max_count: int, *, wait: timedelta | None) -> list[Delivery]: ...
     async def ack(self, delivery: Delivery) -> None: ...
     async def defer(self, delivery: Delivery, delay: timedelta) -> None: ...
     async def abandon(self, delivery: Delivery) -> None: ...
-    async def reject(self, delivery: Delivery, reason: Reason, detail: str) -> None: ...
+    async def reject(self, delivery: Delivery, reason: Reason, detail: str) -> Routed: ...
 
 
 class BlockingReceiver:
@@ -105,7 +118,7 @@ class BlockingReceiver:
         self._receiver = receiver
         self._portal = portal
 
-    def receive(self, max_count: int = 1, *, wait: timedelta | None = None) -> Sequence[Delivery]:
+    def receive(self, max_count: int = 1, *, wait: timedelta | None = None) -> list[Delivery]:
         """As `Consumer.receive` or `Session.receive`."""
         return self._portal.call(self._receiver.receive(max_count, wait=wait))
 
@@ -126,9 +139,9 @@ class BlockingReceiver:
         delivery: Delivery,
         reason: Reason = RejectionReason.DELIVERY_ERROR,
         detail: str = "",
-    ) -> None:
+    ) -> Routed:
         """As `Consumer.reject` or `Session.reject`."""
-        self._portal.call(self._receiver.reject(delivery, reason, detail))
+        return self._portal.call(self._receiver.reject(delivery, reason, detail))
 
 
 class BlockingSession(BlockingReceiver):
@@ -164,11 +177,87 @@ class BlockingSession(BlockingReceiver):
 
 
 class BlockingConsumer(BlockingReceiver):
-    """A `Consumer` whose methods wait."""
+    """A `Consumer` whose methods wait; a loop over it gives one delivery after the other."""
 
     def __init__(self, consumer: Consumer, portal: Portal) -> None:
         super().__init__(consumer, portal)
         self._consumer = consumer
+        self._closed = threading.Event()
+        self._iterations: set[AsyncGenerator[Delivery]] = set()
+        self._waiting: set[asyncio.Task[Any]] = set()
+
+    @property
+    def subscription(self) -> Subscription:
+        """As `Consumer.subscription`."""
+        return self._consumer.subscription
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """One delivery after the other, until the consumer is closed: `deliveries()`."""
+        return self.deliveries()
+
+    def deliveries(
+        self, *, max_count: int = 1, idle: timedelta | None = None
+    ) -> Iterator[Delivery]:
+        """As `Consumer.deliveries`: one after the other, until nothing came for `idle`.
+
+        Ends also when the consumer is closed, by another thread too. Ctrl-C stops the wait and
+        goes on as KeyboardInterrupt. Left early, by `break` or an error, it abandons what was
+        received and not given out, at the latest when the consumer is closed.
+        """
+        source = self._consumer.deliveries(max_count=max_count, idle=idle)
+        self._iterations.add(source)
+        try:
+            while (delivery := self._portal.call(self._next(source))) is not None:
+                yield delivery
+        finally:
+            if not self._closed.is_set():
+                self._portal.call(self._end(source))
+
+    def open(self, delivery: Delivery) -> Message:
+        """As `Consumer.open`."""
+        return self._portal.call(self._consumer.open(delivery))
+
+    def read(self, delivery: Delivery) -> Any:
+        """As `Consumer.read`."""
+        return self._portal.call(self._consumer.read(delivery))
+
+    def close(self) -> None:
+        """End every iteration; what was received and not given out is abandoned. Idempotent, and
+        safe to call from another thread. The end of the `with` block does the same, and closes
+        the consumer's connection.
+        """
+        if not self._closed.is_set():
+            self._closed.set()
+            self._portal.call(self._end_all())
+
+    async def _next(self, source: AsyncGenerator[Delivery]) -> Delivery | None:
+        task = asyncio.current_task()
+        assert task is not None
+        if self._closed.is_set():
+            return None
+        self._waiting.add(task)
+        try:
+            return await anext(source, None)
+        except asyncio.CancelledError:
+            # Cancelled by `close` it is the end of the iteration, and of nothing else.
+            if self._closed.is_set() and not task.uncancel():
+                return None
+            raise
+        finally:
+            self._waiting.discard(task)
+
+    async def _end(self, source: AsyncGenerator[Delivery]) -> None:
+        self._iterations.discard(source)
+        await source.aclose()
+
+    async def _end_all(self) -> None:
+        waiting = list(self._waiting)
+        for task in waiting:
+            task.cancel()
+        if waiting:
+            await asyncio.wait(waiting)
+        for source in list(self._iterations):
+            await self._end(source)
 
     def extend(self, delivery: Delivery, lease: timedelta | None = None) -> None:
         """As `Consumer.extend`."""
@@ -222,11 +311,14 @@ class BlockingApp:
     def consumer(self, subscription: Subscription) -> Iterator[BlockingConsumer]:
         """As `App.consumer`."""
         opening = self._app.consumer(subscription)
-        consumer = self._portal.call(_entered(opening))
+        consumer = BlockingConsumer(self._portal.call(_entered(opening)), self._portal)
         try:
-            yield BlockingConsumer(consumer, self._portal)
+            yield consumer
         finally:
-            self._portal.call(_left(opening))
+            try:
+                consumer.close()
+            finally:
+                self._portal.call(_left(opening))
 
     def __enter__(self) -> Self:
         self._portal.start()
@@ -247,6 +339,36 @@ class BlockingApp:
             self._portal.call(self._app.__aexit__(None, None, None))
         finally:
             self._portal.stop()
+
+
+class SharedBlockingApp:
+    """One `BlockingApp` for all that need an app at the same time: the first opens it, the last
+    one closes it.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._changing = threading.Lock()
+        self._stack = ExitStack()
+        self._blocking: BlockingApp | None = None
+        self._user_count = 0
+
+    @contextmanager
+    def opened(self) -> Iterator[BlockingApp]:
+        """The app, open at least until the block ends."""
+        with self._changing:
+            if self._blocking is None:
+                self._blocking = self._stack.enter_context(BlockingApp(self._app))
+            blocking = self._blocking
+            self._user_count += 1
+        try:
+            yield blocking
+        finally:
+            with self._changing:
+                self._user_count -= 1
+                if not self._user_count:
+                    self._blocking = None
+                    self._stack.close()
 
 
 async def _entered(opening: Any) -> Consumer:

@@ -52,26 +52,33 @@ class Capabilities:
     is_durable: bool = False
     """An accepted send survives the death of every process involved."""
     is_shared: bool = False
-    """Other processes of this machine can reach the same queues."""
+    """Other processes of this machine can reach the same queues: what one sends the other
+    receives, what one holds is hidden from the other."""
     spans_machines: bool = False
-    """Processes on other machines can reach them too, by the same URL."""
+    """Processes on other machines can reach them too, by the same URL: no file, database or
+    socket of this machine is needed for it."""
     max_delay_s: float | None = None
-    """The longest delay of a send, None for no limit."""
+    """The longest delay of a send, None for no limit. The gateway refuses a longer one
+    (`UnsupportedOperation`); the core does not look."""
     max_defer_s: float | None = None
-    """The longest delay of a deferral, None for no limit; the pump asks for no more."""
+    """The longest delay of a deferral, None for no limit; the pump asks for no more, and the
+    gateway grants no more."""
     max_lease_s: float | None = None
     """How long one delivery can be kept by extending it, in total; None for no limit."""
     max_body_bytes: int | None = None
+    """The largest body; where the provider counts a message as a whole, its other fields use up
+    some of it."""
     receive_batch: int = 10
-    """The most one receive returns."""
+    """The most one receive returns, and what it returns when there is as much."""
     settle_batch: int = 10
-    """The most one settle or extend call takes in one request to the broker."""
+    """The most one settle or extend call takes in one request to the broker, or in requests that
+    are under way together; of more it makes several. The pump's calls are that large."""
     settle_linger_s: float = 0.0
-    """How long an ack may wait for company; worth it where a request is dear."""
+    """How long an ack may wait for company, a second at most; worth it where a request is dear."""
     max_settle_calls: int = 1
-    """How many settle requests at once still help."""
+    """How many settle requests at once still help; so many are safe."""
     max_pollers: int = 1
-    """How many receives at once still help."""
+    """How many receives at once still help; so many are safe."""
     emulated: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
     """Of the fields above, those that the gateway makes up for the provider, by a detour that its
     page of the documentation describes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import os
 import random
 import time
 from collections.abc import Callable
@@ -33,6 +34,12 @@ class Clock(abc.ABC):
     @abc.abstractmethod
     def time_s(self) -> float:
         """Unix time in seconds."""
+
+    def boot_id(self) -> str:
+        """What tells one run of the machine, and so of `now_s`, from the next; empty where that is
+        not known. May read files.
+        """
+        return ""
 
     @abc.abstractmethod
     def chance(self) -> float:
@@ -117,6 +124,14 @@ class SystemClock(Clock):
 
     def time_s(self) -> float:
         return time.time()
+
+    def boot_id(self) -> str:
+        try:
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                # A container may have a time of its own.
+                return f"{file.read().strip()} {os.readlink('/proc/self/ns/time')}"
+        except OSError:
+            return ""
 
     def chance(self) -> float:
         return random.random()

@@ -1,27 +1,64 @@
-"""Consumer: one queue by hand, for those who want no pump. The pump uses the same parts."""
+"""Consumer: one queue by hand, for those who want no pump. The pump uses the same parts.
+
+| a delivery is | when                                                   | and then                |
+|---------------|--------------------------------------------------------|-------------------------|
+| in flight     | it was received here, or handed in from elsewhere      | may be settled          |
+| being settled | a call has begun to settle it                          | other calls are refused |
+| in flight     | that call failed, and the broker may not know of it    | may be settled again    |
+| settled       | the broker confirmed it                                | every call is refused   |
+| lost          | the broker refused it for good, or its lease has ended | every call is refused   |
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from math import inf, isfinite
 from typing import Any, overload
+from weakref import WeakKeyDictionary
 
-from .loop.ending import Ending
+import attrs
+
+from .clock import Clock
+from .errors import GatewayError, InvalidReceipt
+from .loop.ending import ended_by_hand
+from .loop.reporter import Reporter
 from .mapping import Mapper
 from .message import Delivery, Message
-from .observability.telemetry import Telemetry
-from .outcome import ABANDON, ACK, Ack, Action, Defer, Reject, RejectionReason, Settlement
+from .observability import vocabulary
+from .observability.log import get_logger
+from .outcome import ABANDON, ACK, Action, Defer, Outcome, Reason, Reject, RejectionReason
 from .ports import ConsumerPort
-from .rejection import Reason, RejectionRouter
+from .rejection import RejectionRouter, Routed, rejection_of
 from .sealing import Sealing
 from .session import Session, Sessions
 from .subscription import Subscription
+
+_log = get_logger("pump.consumer")
+_LONG_S = timedelta(days=1).total_seconds()
+_WAIT = timedelta(seconds=20)
+"""How long one receive of an iteration waits where the subscription's would not wait at all."""
+
+
+@attrs.define(eq=False)
+class _InFlight:
+    """What this consumer knows of a delivery."""
+
+    received_at_s: float
+    ends_at_s: float
+    """When the lease ends, as far as we know; infinite for a delivery from elsewhere."""
+    is_being_settled: bool = False
+    is_gone: bool = False
+    """Settled or lost: not ours any more."""
 
 
 class Consumer:
     """Receives and settles; every settlement is awaited and its refusal raised.
 
-    Leases are not renewed by themselves here: call `extend`. Open one with `App.consumer`.
+    Leases are not renewed by themselves here: call `extend`. Observers, the ledger, telemetry and
+    the log are told as by the pump. Open one with `App.consumer`.
     """
 
     def __init__(
@@ -31,28 +68,72 @@ class Consumer:
         router: RejectionRouter,
         sessions: Sessions,
         mapper: Mapper,
+        *,
+        reporter: Reporter,
+        clock: Clock,
         sealing: Sealing | None = None,
-        telemetry: Telemetry | None = None,
     ) -> None:
         self._port = port
         self._subscription = subscription
         self._router = router
         self._sessions = sessions
         self._mapper = mapper
+        self._reporter = reporter
+        self._clock = clock
         self._sealing = sealing
-        self._telemetry = telemetry
+        self._lease_s = subscription.lease.total_seconds()
+        # Weak: what the caller has let go of can be settled by no one, and is not remembered.
+        self._in_flight: WeakKeyDictionary[Delivery, _InFlight] = WeakKeyDictionary()
 
     @property
     def subscription(self) -> Subscription:
         """What this consumer consumes, and how."""
         return self._subscription
 
-    async def receive(
-        self, max_count: int = 1, *, wait: timedelta | None = None
-    ) -> Sequence[Delivery]:
-        """Up to `max_count` deliveries as soon as there is one; none after `wait`."""
+    async def receive(self, max_count: int = 1, *, wait: timedelta | None = None) -> list[Delivery]:
+        """Up to `max_count` deliveries as soon as there is one; an empty list after `wait`."""
         wait = self._subscription.wait if wait is None else wait
-        return await self._port.receive(max_count=max_count, wait_s=wait.total_seconds())
+        received = await self._port.receive(max_count=max_count, wait_s=wait.total_seconds())
+        deliveries, now_s = list(received), self._clock.now_s()
+        for delivery in deliveries:
+            self._in_flight[delivery] = _InFlight(now_s, delivery.lease_expires_at_s)
+        return deliveries
+
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        """One delivery after the other, without an end: `deliveries()`."""
+        return self.deliveries()
+
+    async def deliveries(
+        self, *, max_count: int = 1, idle: timedelta | None = None
+    ) -> AsyncGenerator[Delivery]:
+        """One delivery after the other; ends when nothing came for `idle`, by default never.
+
+        Receives when the one before was used up, `max_count` at once. Those that were received
+        and not yet given out are abandoned when the iteration is closed or cancelled (leave an
+        `async for` by `break`, and that is at the end of `contextlib.aclosing`). What was given
+        out is the caller's to settle.
+        """
+        unread: list[Delivery] = []
+        try:
+            while True:
+                unread = await self._received_within(max_count, idle)
+                if not unread:
+                    return
+                while unread:
+                    yield unread.pop(0)
+        finally:
+            for delivery in unread:
+                await self.abandon(delivery)
+
+    async def _received_within(self, max_count: int, idle: timedelta | None) -> list[Delivery]:
+        """What comes next; nothing when `idle` has passed."""
+        until_s = inf if idle is None else self._clock.now_s() + idle.total_seconds()
+        while True:
+            left_s = min(until_s - self._clock.now_s(), _LONG_S)
+            wait = min(self._subscription.wait or _WAIT, timedelta(seconds=max(0.0, left_s)))
+            deliveries = await self.receive(max_count, wait=wait)
+            if deliveries or self._clock.now_s() >= until_s:
+                return deliveries
 
     async def open(self, delivery: Delivery) -> Message:
         """The message as it was sent: opened, where the app encrypts.
@@ -87,18 +168,29 @@ class Consumer:
         delivery: Delivery,
         reason: Reason = RejectionReason.DELIVERY_ERROR,
         detail: str = "",
-    ) -> None:
+    ) -> Routed:
         """Route a copy, with its reason, to the dead-letter or invalid queue, then remove the
-        original. What happens when the copy cannot be sent: `Subscription.on_routing_failure`.
+        original; return what became of it (`Routed.fate`).
+
+        Only what is ours is copied: the lease is extended first, and kept while the copy is on
+        its way. `InvalidReceipt`, and no copy, when the delivery was settled here, is being
+        settled, or its lease is over. What happens when the copy cannot be sent:
+        `Subscription.on_routing_failure`. A reason or detail that is not text is refused
+        (`ConfigurationError`) before anything happens.
         """
-        routed = await self._router.route(delivery, reason, detail)
-        await self._settle(delivery, routed.action, is_handled=False)
+        rejection = rejection_of(reason, detail)
+        with self._settling(delivery) as held:
+            await self._hold(delivery, held)
+            routed = await self._route(delivery, held, rejection)
+            await self._tell_broker(delivery, held, routed.action, rejection, routed)
+        return routed
 
     async def extend(self, delivery: Delivery, lease: timedelta | None = None) -> None:
         """Keep the message for another `lease` from now. `InvalidReceipt` when it is not ours."""
-        lease = self._subscription.lease if lease is None else lease
-        for refusal in await self._port.extend([delivery], lease_s=lease.total_seconds()):
-            raise refusal.error
+        lease_s = self._lease_s if lease is None else lease.total_seconds()
+        held = self._known(delivery)
+        # Refused while another call settles it, it may well be that call that has removed it.
+        await self._extend(delivery, held, lease_s, is_loss=not held.is_being_settled)
 
     @overload
     async def accept_session(self, session: str, *, wait: timedelta | None = None) -> Session: ...
@@ -134,11 +226,104 @@ class Consumer:
             finally:
                 await self._router.aclose()
 
-    async def _settle(self, delivery: Delivery, action: Action, *, is_handled: bool = True) -> None:
-        for refusal in await self._port.settle([Settlement(delivery, action)]):
+    async def _settle(self, delivery: Delivery, action: Action) -> None:
+        with self._settling(delivery) as held:
+            await self._tell_broker(delivery, held, action, action)
+
+    async def _tell_broker(
+        self,
+        delivery: Delivery,
+        held: _InFlight,
+        action: Action,
+        outcome: Outcome,
+        routed: Routed | None = None,
+    ) -> None:
+        run_s = self._clock.now_s() - held.received_at_s
+        ending = ended_by_hand(delivery, action, outcome, run_s=run_s, routed=routed)
+        for refusal in await self._port.settle([ending]):
+            if refusal.is_final:
+                self._lose(delivery, held)
             raise refusal.error
-        if self._sealing is not None and isinstance(action, Ack):
-            self._sealing.settled(delivery, is_handled=is_handled)
-        if self._telemetry is not None:
-            outcome = action if is_handled else Reject(RejectionReason.DELIVERY_ERROR)
-            self._telemetry.settled(self._subscription, [Ending(delivery, action, outcome)])
+        held.is_gone = True
+        self._reporter.settled([ending])
+
+    def _known(self, delivery: Delivery) -> _InFlight:
+        """What we know of it. Of one that another consumer or process received we know nothing:
+        the broker says whether it is ours.
+        """
+        held = self._in_flight.get(delivery)
+        if held is None:
+            held = self._in_flight[delivery] = _InFlight(self._clock.now_s(), inf)
+        return held
+
+    @contextmanager
+    def _settling(self, delivery: Delivery) -> Iterator[_InFlight]:
+        """Settle what is in flight, one call at a time: the second one is refused at once."""
+        held = self._known(delivery)
+        if held.is_gone or held.is_being_settled:
+            raise InvalidReceipt(delivery.queue, delivery.receipt)
+        held.is_being_settled = True
+        try:
+            yield held
+        finally:
+            held.is_being_settled = False
+
+    async def _hold(self, delivery: Delivery, held: _InFlight) -> None:
+        """Have the broker say that it is ours, for a lease from now; `InvalidReceipt` if not.
+
+        A broker that does not answer, or may not be asked, has not said no: then our own deadline
+        counts, where we have one.
+        """
+        self._require_time(delivery, held)
+        left_s = held.ends_at_s - self._clock.now_s()
+        try:
+            # Never shortened: the caller may have extended it by more than a lease.
+            lease_s = max(self._lease_s, left_s) if isfinite(left_s) else self._lease_s
+            async with self._clock.timeout(self._lease_s / 4):
+                await self._extend(delivery, held, lease_s, is_loss=True)
+        except (GatewayError, TimeoutError) as error:
+            if held.is_gone or not isfinite(held.ends_at_s):
+                raise
+            _log.warning(
+                vocabulary.LEASE_EXTENSION_FAILED,
+                queue=delivery.queue,
+                message_id=delivery.message.id,
+                error=repr(error),
+            )
+        self._require_time(delivery, held)
+
+    def _require_time(self, delivery: Delivery, held: _InFlight) -> None:
+        if self._clock.now_s() >= held.ends_at_s:
+            self._lose(delivery, held)
+            raise InvalidReceipt(delivery.queue, delivery.receipt)
+
+    async def _extend(
+        self, delivery: Delivery, held: _InFlight, lease_s: float, *, is_loss: bool
+    ) -> None:
+        asked_at_s = self._clock.now_s()
+        for refusal in await self._port.extend([delivery], lease_s=lease_s):
+            if refusal.is_final and is_loss:
+                self._lose(delivery, held)
+            raise refusal.error
+        held.ends_at_s = asked_at_s + lease_s
+
+    async def _route(self, delivery: Delivery, held: _InFlight, rejection: Reject) -> Routed:
+        """Route the copy, and keep the lease meanwhile. Once it is lost, routing is cancelled."""
+        routing = asyncio.create_task(
+            self._router.route(delivery, rejection.reason, rejection.detail), name="reject"
+        )
+        try:
+            while True:
+                try:
+                    async with self._clock.timeout(self._lease_s / 2):
+                        return await asyncio.shield(routing)
+                except TimeoutError:
+                    await self._hold(delivery, held)
+        finally:
+            routing.cancel()
+            await asyncio.wait([routing])
+
+    def _lose(self, delivery: Delivery, held: _InFlight) -> None:
+        if not held.is_gone:
+            held.is_gone = True
+            self._reporter.lost(delivery)

@@ -27,7 +27,7 @@ class Context(Struct, eq=False, kw_only=True, weakref=True):
     clock: Clock = SYSTEM_CLOCK
     bag: dict[str, Any] = field(default_factory=dict)
     """For middleware to leave notes for one another."""
-    signal: Exception | None = None
+    signal: BaseException | None = None
     """The signal that was raised, or the group that holds it; the pipeline gets it out."""
 
     @property

@@ -9,6 +9,10 @@
 | no handler                                 |                                           |
 | any other error, retries left              | Defer(backoff)                            |
 | any other error, none left                 | Reject(DELIVERY_ERROR)                    |
+| delivered more often than `max_attempts`   | Reject(DELIVERY_ERROR), without handling  |
+
+An error is whatever a handler raises and is neither an end of the program nor a cancellation from
+outside; its class need not derive from Exception.
 
 A group of failures (several handlers of one event) is settled by its gravest member:
 defer > reject > invalid > error. Deferring wins because some handler still has work to do
@@ -18,10 +22,11 @@ with this message, and only a delivery can give it that.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import assert_never
 
 from .backoff import Backoff
-from .errors import CryptoError, HandlerNotFound, MappingError
+from .errors import CorruptedMessage, CryptoError, HandlerNotFound, MappingError, text_of
 from .outcome import ACK, Defer, Outcome, Reject, RejectionReason
 from .signals import DeferMessage, InvalidMessage, RejectMessage
 from .strategy import DeadLetter, FailureStrategy, Hybrid, Retry
@@ -45,21 +50,32 @@ def decide(
     """
     if error is None:
         return ACK
-    gravest = min(_leaves(error), key=_rank)
+    gravest = min(leaves(error), key=_rank)
     match gravest:
         case DeferMessage(delay=delay):
-            if delay is not None:
+            if isinstance(delay, timedelta):
                 return Defer(max(0.0, delay.total_seconds()))
             return Defer(_backoff(strategy).delay_s(attempt, chance))
         case RejectMessage(detail=detail):
-            return Reject(RejectionReason.DELIVERY_ERROR, detail[:MAX_DETAIL])
+            return Reject(RejectionReason.DELIVERY_ERROR, text_of(detail)[:MAX_DETAIL])
         case InvalidMessage(detail=detail):
-            return Reject(RejectionReason.UNACCEPTABLE, detail[:MAX_DETAIL])
+            return Reject(RejectionReason.UNACCEPTABLE, text_of(detail)[:MAX_DETAIL])
+        case CorruptedMessage():
+            return Reject(RejectionReason.CORRUPTED, describe(gravest))
         case MappingError() | CryptoError() | HandlerNotFound():
             return Reject(RejectionReason.UNACCEPTABLE, describe(gravest))
         case _:
             detail = describe(gravest) if quotes_errors else type(gravest).__name__
             return _after_failure(detail, attempt, strategy, chance)
+
+
+def exhausted(attempt: int, max_attempts: float) -> Reject:
+    """What becomes of a message that was delivered so often and never came to an end."""
+    detail = (
+        f"delivered {attempt} times without an end (max_attempts={max_attempts:g}): its process "
+        "died, its lease ran out or its handler deferred it, each time"
+    )
+    return Reject(RejectionReason.DELIVERY_ERROR, detail)
 
 
 def _after_failure(detail: str, attempt: int, strategy: FailureStrategy, chance: float) -> Outcome:
@@ -91,14 +107,15 @@ def _rank(error: BaseException) -> int:
             return 4
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group, however deep; of any other error itself."""
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:
-            yield from _leaves(member)
+            yield from leaves(member)
     else:
         yield error
 
 
 def describe(error: BaseException) -> str:
     """One line that names an error, short enough to travel in a header."""
-    return f"{type(error).__name__}: {error}"[:MAX_DETAIL]
+    return f"{type(error).__name__}: {text_of(error)}"[:MAX_DETAIL]

@@ -15,9 +15,10 @@ from functools import partial
 
 from .backoff import Backoff
 from .emptying import Emptying
-from .errors import ConfigurationError, ConnectionFailed, PumpError, Throttled
+from .errors import ConfigurationError, ConnectionFailed, PumpError, Throttled, text_of
 from .events import PumpStateEvent
 from .loop import Pump
+from .loop.dispatch import ending_the_program
 from .observability import vocabulary
 from .observability.log import get_logger
 from .performer import STEADY_S, Asked, ControlRefused, Performer, PumpState
@@ -133,17 +134,22 @@ class Dispatcher:
         """Run until drained.
 
         Raises the failures of pumps that cannot go on, once all others have been drained or
-        have stopped too. The failure of one does not stop the others.
+        have stopped too. The failure of one does not stop the others. What a handler raised to
+        end the program (`SystemExit`, `KeyboardInterrupt`) is raised once all pumps have handed
+        back what they had.
         """
         await self._make_all_channels()
         self.channels_made.set()
         background = self._start_background()
         try:
-            async with asyncio.TaskGroup() as group:
-                self._tasks = [
-                    group.create_task(self._supervise(each), name=f"pump {each.subscription.name}")
-                    for each in self.performers
-                ]
+            with ending_the_program():
+                async with asyncio.TaskGroup() as group:
+                    self._tasks = [
+                        group.create_task(
+                            self._supervise(each), name=f"pump {each.subscription.name}"
+                        )
+                        for each in self.performers
+                    ]
         finally:
             for task in background:
                 task.cancel()
@@ -202,7 +208,7 @@ class Dispatcher:
                 _log.warning(
                     vocabulary.RECEIVE_FAILED,
                     subscription=performer.subscription.name,
-                    error=str(error),
+                    error=text_of(error),
                 )
                 await self._back_off(performer, attempt, until=self._drain_asked.is_set)
             else:
@@ -309,7 +315,7 @@ class Dispatcher:
 
     def _refuse_stopped(self, performer: Performer) -> None:
         if performer.state == PumpState.STOPPED:
-            why = "" if performer.failure is None else f" because {performer.failure}"
+            why = "" if performer.failure is None else f" because {text_of(performer.failure)}"
             raise ControlRefused(
                 performer.subscription.name,
                 performer.state,
@@ -326,7 +332,7 @@ class Dispatcher:
             return
         performer.state = state
         name = performer.subscription.name
-        detail = "" if error is None else repr(error)
+        detail = "" if error is None else text_of(error, repr)
         if error is not None:
             # As text: a renderer that shows frames' locals would show bodies and credentials.
             trace = "".join(traceback.format_exception(error))

@@ -8,7 +8,27 @@ Fix it: `ConfigurationError`, `QueueNotFound`, `AccessDenied`, `UnsupportedOpera
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 import attrs
+
+MAX_TEXT: Final = 10_000
+"""Characters of what others raise that we keep."""
+
+
+def text_of(thing: object, how: Callable[[object], str] = str) -> str:
+    """`str(thing)`, or its `repr`, whatever its class makes of that: text, of a bounded length,
+    that can be encoded. What others raise is asked for its words by nothing else.
+
+    A `__str__` that raises gives the class's name and what it raised.
+    """
+    try:
+        return how(thing)[:MAX_TEXT].encode("utf-8", "replace").decode()
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # broad: nothing is awaited, so it is the class's own doing
+        return f"<{type(thing).__name__} without text: {type(error).__name__}>"
 
 
 class PumpError(Exception):
@@ -195,6 +215,11 @@ class StorageFailed(GatewayError):
 
 
 @attrs.frozen
+class StorageFull(StorageFailed):
+    """What is left on the disk is kept for receives and acks: nothing more is sent for now."""
+
+
+@attrs.frozen
 class UnsupportedOperation(PumpError):
     """The gateway cannot do this, and says why."""
 
@@ -215,6 +240,11 @@ class MappingError(PumpError):
 
     def __str__(self) -> str:
         return f"message of type {self.message_type!r}: {self.detail}"
+
+
+@attrs.frozen
+class CorruptedMessage(MappingError):
+    """What is stored is not what was sent; it is rejected as corrupted, and never handled."""
 
 
 class CryptoError(PumpError):

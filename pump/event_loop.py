@@ -27,7 +27,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def run(main: Coroutine[Any, Any, _T]) -> _T:
     """As `asyncio.run`, on the loop of our choice; and when a handler ends the program
-    (`sys.exit`), everything is closed first.
+    (`sys.exit`, or an interrupt that it raises), everything is closed first.
     """
     begun: list[asyncio.Task[Any] | None] = []
 
@@ -38,19 +38,20 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             return runner.run(noted())
-        except SystemExit:
+        except (SystemExit, KeyboardInterrupt) as end:
             for task in begun:
                 assert task is not None
-                _unwind(task, runner.get_loop())
+                _unwind(task, runner.get_loop(), end)
             raise
 
 
-def _unwind(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> None:
+def _unwind(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop, end: BaseException) -> None:
     """Have a task end by a cancellation, with all that it waits for.
 
     A loop breaks off at an exit, and again at each task that waits for the one that raised it.
     Left like that, a gateway would never be closed, and its threads would keep the process; with
-    all tasks cancelled at once, nobody would be there to hand messages back.
+    all tasks cancelled at once, nobody would be there to hand messages back. Ctrl-C meanwhile is
+    another interrupt than the one that comes along from task to task, and ends this.
     """
     task.cancel()
     while not task.done():
@@ -58,5 +59,8 @@ def _unwind(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> None:
             loop.run_until_complete(asyncio.wait([task]))
         except SystemExit:
             continue
+        except KeyboardInterrupt as again:
+            if again is not end:
+                raise
     if not task.cancelled():
         task.exception()  # Looked at: the exit that goes on says it all.

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import attrs
 
-from .outcome import RejectionReason
+from .outcome import Fate, Reason
 
 
 class Status(StrEnum):
@@ -16,14 +16,17 @@ class Status(StrEnum):
     PROCESSED = "processed"
     RETRYING = "retrying"
     DEAD_LETTERED = "dead-lettered"
+    """Rejected, and its copy is in `destination`, or in the spill on its way there."""
+    DISCARDED = "discarded"
+    """Rejected, and gone: no queue is configured for it, or none took it and the policy deletes."""
 
 
 @attrs.frozen(kw_only=True)
 class OutcomeEvent:
     """A delivery was settled, and the broker has confirmed it.
 
-    `reason` and `destination` are set when the message was routed; a destination of None with
-    a reason means that no queue was configured, and the message is gone.
+    `reason` and `fate` are set when the message was rejected, `destination` when there is a copy
+    of it: in that queue, or in the spill on its way there (`Fate.SPILLED`).
     """
 
     message_id: str
@@ -32,7 +35,8 @@ class OutcomeEvent:
     queue: str
     subscription: str
     message_type: str = ""
-    reason: RejectionReason | None = None
+    reason: Reason | None = None
+    """A `RejectionReason`; by hand it may be the application's own text."""
     destination: str | None = None
     detail: str = ""
     run_s: float = 0.0
@@ -41,6 +45,8 @@ class OutcomeEvent:
     """Unix time at which the sender made the message, None when it did not say."""
     error_type: str = ""
     """The class of what its handling raised; empty when nothing was."""
+    fate: Fate | None = None
+    """What became of a rejected message; None when it was not rejected."""
 
 
 @attrs.frozen(kw_only=True)

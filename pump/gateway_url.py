@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 from urllib.parse import urlsplit
 
-from .clock import Clock
+from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConfigurationError
 from .ports import Gateway
 from .shadowing import shadowing_files
 
 ENTRY_POINT_GROUP = "pumphouse.gateways"
+DISTRIBUTION = "pumphouse"
+_MEMBERS = ("capabilities", "open", "aclose", "consumer", "producer", "admin")
 _EXTRAS = {
     "sqs": "sqs",
     "s3": "s3",
@@ -31,15 +35,40 @@ def gateway_from_url(url: str, clock: Clock) -> Gateway:
     known = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if scheme not in known:
         raise ConfigurationError("gateway", without_secrets(url), _unknown(scheme, sorted(known)))
-    gateway = _load(known[scheme], url)(url, clock)
-    if not isinstance(gateway, Gateway):
-        raise ConfigurationError(
-            "gateway", without_secrets(url), f"{known[scheme].value} makes no Gateway"
-        )
-    return gateway
+    point = known[scheme]
+    factory = _load(point, url)
+    if (complaint := _unfit(factory)) is not None:
+        raise ConfigurationError("gateway", without_secrets(url), f"{point.value} {complaint}")
+    return checked_gateway(factory(url, clock), without_secrets(url), point.value)
 
 
-def _load(point: EntryPoint, url: str):  # type: ignore[no-untyped-def]
+def checked_gateway(gateway: object, shown: str, maker: str) -> Gateway:
+    """The gateway, if it is one; otherwise a `ConfigurationError` that names what it lacks."""
+    if isinstance(gateway, Gateway):
+        return gateway
+    missing = [name for name in _MEMBERS if not hasattr(gateway, name)]
+    raise ConfigurationError(
+        "gateway",
+        shown,
+        f"{maker} makes no Gateway: {type(gateway).__name__} lacks {', '.join(missing)}; "
+        "pump.ports.Gateway says what each must do",
+    )
+
+
+def _unfit(factory: object) -> str | None:
+    """What keeps an entry point from being called with a URL and a clock, None if nothing."""
+    if not callable(factory):
+        return "is not callable; name a function from_url(url, clock) as the entry point"
+    try:
+        inspect.signature(factory).bind("scheme://", SYSTEM_CLOCK)
+    except TypeError as error:
+        return f"cannot be called with a URL and a clock ({error}); define it as (url, clock)"
+    except ValueError:
+        return None  # some built-in callables have no signature to look at
+    return None
+
+
+def _load(point: EntryPoint, url: str) -> Any:
     try:
         return point.load()
     except (ImportError, AttributeError) as error:
@@ -50,10 +79,18 @@ def _load(point: EntryPoint, url: str):  # type: ignore[no-untyped-def]
                     without_secrets(url),
                     f"your {path} stands in front of Pumphouse's own package {name!r}; rename it",
                 ) from error
-        extra = _EXTRAS.get(point.name, point.name)
         raise ConfigurationError(
-            "gateway", without_secrets(url), f"{error}; try: pip install 'pumphouse[{extra}]'"
+            "gateway", without_secrets(url), f"{error}; {_remedy(point)}"
         ) from error
+
+
+def _remedy(point: EntryPoint) -> str:
+    """What to install, where we know it: a stranger's gateway has no extra of ours."""
+    owner = point.dist.name if point.dist is not None else None
+    if owner == DISTRIBUTION:
+        return f"try: pip install '{DISTRIBUTION}[{_EXTRAS.get(point.name, point.name)}]'"
+    package = "" if owner is None else f" of the package {owner!r}"
+    return f"the gateway {point.value}{package} cannot be imported: install what it needs"
 
 
 def _unknown(scheme: str, known: list[str]) -> str:

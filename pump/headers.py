@@ -1,11 +1,12 @@
 """Header names: the only place that spells them.
 
-The rejection names are Brighter's: we read its dead letters, and it reads ours where headers
-travel one by one (on SQS they are packed).
+The rejection names are Brighter's: we read its dead letters, and it reads ours, since every
+gateway writes them as the provider's own attributes as far as the provider has room.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 ORIGINAL_TOPIC: Final = "originalTopic"
@@ -18,18 +19,43 @@ ATTEMPTS: Final = "attempts"
 TRACE_PARENT: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
 
+CORRUPTED: Final = "pumpCorrupted"
+"""Says what is wrong with a message that is no longer what was sent. Only gateways that keep a
+checksum write it; the pump routes such a message, and no handler sees it."""
+
 CLAIM: Final = "claimCheck"
 """Where the body waits that was too large to travel. Only gateways write and read it."""
 
-REJECTION_NAMES: Final = frozenset(
-    {
-        ORIGINAL_TOPIC,
-        REJECTION_REASON,
-        REJECTION_DETAIL,
-        REJECTION_TIMESTAMP,
-        ORIGINAL_TYPE,
-        ATTEMPTS,
-    }
+NATIVE: Final = "pumpNative"
+"""On a routed copy: how the provider typed the attributes that another program had sent the
+message with (`Delivery.native`). Only gateways read it, to write the attributes as they came."""
+
+REJECTION_ORDER: Final = (
+    REJECTION_REASON,
+    REJECTION_DETAIL,
+    ORIGINAL_TOPIC,
+    REJECTION_TIMESTAMP,
+    ORIGINAL_TYPE,
+    ATTEMPTS,
 )
+"""What routing adds, the most telling first, for a provider that has no room for all."""
+
+REJECTION_NAMES: Final = frozenset(REJECTION_ORDER)
 """What routing adds. A redrive leaves them on: the timestamp of the rejection before is what
 tells a message rejected again from the same rejection done twice (`rejection.copy_id`)."""
+
+_SPELLING: Final = str.maketrans("", "", "-_.")
+_BRIGHTER_KIND: Final = "MT_"
+
+
+def original_type(message_type: str, headers: Mapping[str, str]) -> str:
+    """What `originalMessageType` says of a message: its type, and for one of Brighter's that
+    names none, Brighter's own word for it (MT_COMMAND, MT_EVENT …).
+    """
+    if message_type:
+        return message_type
+    for name, text in headers.items():
+        is_kind = name.lower().translate(_SPELLING) == "messagetype"
+        if is_kind and text.startswith(_BRIGHTER_KIND):
+            return text
+    return ""

@@ -13,10 +13,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from .errors import ConfigurationError
 from .ids import new_id
 
 JSON = "application/json"
-_UNTOLD = frozenset({"body", "headers", "receipt"})
+_UNTOLD = frozenset({"body", "headers", "receipt", "native"})
 
 
 class _Discreet(Struct, frozen=True):
@@ -54,6 +55,13 @@ class Message(_Discreet, frozen=True, kw_only=True, gc=False):
     """Unix time at which the sender made it, None when a foreign producer did not say."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        given: object = self.body
+        if not isinstance(given, bytes):
+            # By its type: what it holds is the message's content.
+            remedy = 'use bytes, such as "text".encode(), or post a request and have it encoded'
+            raise ConfigurationError("Message.body", type(given), remedy)
+
     @property
     def created_at(self) -> datetime | None:
         """When the sender made it, as an aware UTC datetime; None for a time no calendar has."""
@@ -85,3 +93,7 @@ class Delivery(_Discreet, frozen=True, kw_only=True, eq=False, weakref=True):
     broker_id: str | int | None = None
     """The provider's own id of what it stores: the same for every delivery of it, another one for
     a copy that somebody sends again. None where there is none."""
+    native: str | None = None
+    """How the provider typed the attributes of a message that another program sent, in words of
+    its gateway. A routed copy carries it as the header `pumpNative`, so that it has the attributes
+    again as they came. None where there is nothing that the message itself does not say."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import attrs
 from msgspec import Struct
@@ -18,6 +19,35 @@ class RejectionReason(StrEnum):
     """Acceptable, but it could not be handled: goes to the dead-letter queue."""
     UNACCEPTABLE = "Unacceptable"
     """Not a message this subscription understands: goes to the invalid-message queue."""
+    CORRUPTED = "Corrupted"
+    """Stored, and no longer what was sent: goes where unacceptable ones go."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> RejectionReason | None:
+        """Found whatever its case, and by its name: `unacceptable`, `DELIVERY_ERROR`."""
+        text = str(value).replace("_", "").casefold()
+        return next((each for each in cls if each.value.casefold() == text), None)
+
+
+Reason = RejectionReason | str
+"""Why a message is rejected. Its text is what the header says."""
+INVALID_REASONS: Final = frozenset({RejectionReason.UNACCEPTABLE, RejectionReason.CORRUPTED})
+"""Those whose messages go to the invalid-message queue."""
+
+
+class Fate(StrEnum):
+    """What became of a rejected message."""
+
+    ROUTED = "routed"
+    """Its copy is in the destination queue, and the original is removed."""
+    SPILLED = "spilled"
+    """The destination could not be reached: its copy is in the spill store, from where it is sent
+    on, and the original is removed."""
+    KEPT = "kept"
+    """The destination could not be reached, and the original stays: it is delivered again."""
+    DISCARDED = "discarded"
+    """The original is removed and there is no copy: no queue is configured for it, or the
+    destination could not be reached and `on_routing_failure` is `delete`."""
 
 
 @attrs.frozen
@@ -44,7 +74,7 @@ class Abandon:
 class Reject:
     """Cannot be handled: route a copy with its reason, then remove the original."""
 
-    reason: RejectionReason
+    reason: Reason
     detail: str = ""
 
 

@@ -1,12 +1,21 @@
 """Ports: what a gateway implements. Everything above this line is the same for all brokers.
 
 A gateway's constructor performs no I/O; `open` does. Errors are `pump.errors`, translated at
-the gateway's edge. No port method may swallow a cancellation.
+the gateway's edge. No port method may swallow a cancellation, and none may block the event loop:
+files, sockets and SDKs that block belong into threads.
+
+Stored bytes that cannot be read, because another program or a newer version wrote them, are
+delivered as they are: the bytes as the body, an empty `type`. The pump then routes the message;
+to raise, to skip or to remove it is to lose it.
+
+Times that are stored, or that another process reads, are those of the wall clock (`Clock.time_s`)
+or the broker's own. `Clock.now_s` begins anew with the machine: it is for what this process alone
+knows, such as `Delivery.lease_expires_at_s`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import attrs
@@ -23,10 +32,11 @@ class ConsumerPort(Protocol):
     """Receives from one queue and settles what it received."""
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
-        """Return up to `max_count` deliveries, as soon as there is one, at the latest empty
-        after `wait_s`.
+        """Return up to `max_count` deliveries, as soon as there is one; an empty list after
+        `wait_s` at the latest.
 
-        Each lease starts at receipt. Cancelling hides nothing: what was leased but not
+        At most `Capabilities.receive_batch`, however many are asked for. Each lease starts at
+        receipt. Cancelling hides nothing: what was leased but not
         returned is made available again.
         """
 
@@ -34,15 +44,31 @@ class ConsumerPort(Protocol):
         """Apply each settlement at most once and return those the broker refused.
 
         A confirmed settlement is durable where the gateway is. Safe to call again with the
-        refused ones; a final refusal (`Refusal.is_final`) means the broker owns the message
+        refused ones, and with more than `Capabilities.settle_batch`. A deferral beyond
+        `Capabilities.max_defer_s`, which the pump never asks for, is one of `max_defer_s`. A
+        final refusal (`Refusal.is_final`) means the broker owns the message
         again. An error raised means that nothing is known of the whole batch.
         """
 
     async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> Sequence[Refusal]:
-        """Make each lease end `lease_s` from now, and return those that were refused."""
+        """Make each lease end `lease_s` from now, and return those that were refused.
+
+        At `Capabilities.max_lease_s` after the receipt a lease ends, whatever was asked for.
+        """
 
     async def aclose(self) -> None:
         """Let go of the connection; leases that were not settled run out by themselves."""
+
+
+@runtime_checkable
+class LeaseLosingPort(Protocol):
+    """A consumer port may be one too, where leases end with the connection they came through."""
+
+    def when_lost(self, tell: Callable[[Sequence[Delivery]], None]) -> None:
+        """From now on, tell of deliveries of this port whose leases have ended with their
+        connection: as soon as that is known, from the event loop, each once. What is being settled
+        is left out: its settle call answers for it. The last `tell` given is the one that counts.
+        """
 
 
 class ProducerPort(Protocol):
@@ -51,8 +77,9 @@ class ProducerPort(Protocol):
     async def send(self, messages: Sequence[Message], *, delay_s: float = 0.0) -> Sequence[str]:
         """Send all and return their ids once each is as durable as the gateway makes it.
 
-        Chunks by the provider's limits. `QueueNotFound` when there is no queue; `SendFailed`,
-        which names each failed message, when only some were refused.
+        Chunks by the provider's limits. A delay beyond `Capabilities.max_delay_s` is refused here,
+        by `UnsupportedOperation` and before anything is sent. `QueueNotFound` when there is no
+        queue; `SendFailed`, which names each failed message, when only some were refused.
         """
 
     async def aclose(self) -> None:
@@ -76,7 +103,8 @@ class AdminPort(Protocol):
     async def ensure(self, spec: QueueSpec, make: MakeChannels) -> None:
         """Create the queue, or check that it exists and fits, or do nothing.
 
-        Raises `QueueNotFound` and `QueueMismatch` when validating.
+        Raises `QueueNotFound` and `QueueMismatch` when validating, and `ConfigurationError`,
+        naming it and making nothing, for an option (`QueueSpec.options`) that it does not know.
         """
 
     async def queues(self) -> Sequence[QueueStats]:
@@ -86,10 +114,14 @@ class AdminPort(Protocol):
         """What is in one queue, without asking about all of them. `QueueNotFound` names it."""
 
     async def peek(self, queue: str, *, max_count: int = 10) -> Sequence[Message]:
-        """Look at the next messages without receiving them: no lease, no attempt."""
+        """Look at the next messages without receiving them: no lease, no attempt.
+        `UnsupportedOperation` without `Capabilities.has_peek`.
+        """
 
     async def purge(self, queue: str) -> int:
-        """Remove every message and return how many there were."""
+        """Remove every message and return how many there were. `UnsupportedOperation` without
+        `Capabilities.has_purge`.
+        """
 
 
 @runtime_checkable

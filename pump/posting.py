@@ -9,13 +9,13 @@ import attrs
 
 from .clock import Clock
 from .context import current_context
-from .errors import ConfigurationError, MappingError
+from .errors import ConfigurationError, CryptoError
 from .mapping import Mapper
 from .message import Message
 from .observability.telemetry import Telemetry
 from .ports import Gateway, ProducerPort
 from .sealing import MAGIC, PAST_MAGIC, Sealing
-from .subscription import MakeChannels, QueueSpec
+from .subscription import MakeChannels, QueueSpec, checked_queue
 
 _NO_DELAY = timedelta(0)
 
@@ -127,6 +127,7 @@ class Poster:
             await producer.aclose()
 
     async def _open(self, queue: str) -> ProducerPort:
+        checked_queue("queue", queue)
         # A program that sends before any of its pumps ran must find its queue as well.
         spec = self._made.get(queue)
         if spec is not None:
@@ -139,7 +140,7 @@ class Poster:
     def _encode(self, request: object, options: PostOptions) -> Message:
         if isinstance(request, Message):
             if self._sealing is None and request.body.startswith(MAGIC):
-                _require_envelope(request.body)
+                _require_envelope(request)
             return request
         message = self._mapper.encode(
             request,
@@ -152,9 +153,7 @@ class Poster:
         )
         if self._sealing is None and PAST_MAGIC > message.body >= MAGIC:
             # Every receiver would take it for sealed, and refuse it.
-            raise MappingError(
-                message.type, f"its body starts with {MAGIC.decode()}, the mark of encryption"
-            )
+            raise _looks_sealed(message)
         return message
 
     def _queue_of(self, request: object, options: PostOptions) -> str:
@@ -169,11 +168,20 @@ class Poster:
         return queue
 
 
-def _require_envelope(body: bytes) -> None:
+def _require_envelope(message: Message) -> None:
     """What is sealed may be sent on; plaintext that only looks so, every receiver would refuse."""
     from .crypto.envelope import parse
 
-    parse(body)
+    try:
+        parse(message.body)
+    except CryptoError as error:
+        raise _looks_sealed(message) from error
+
+
+def _looks_sealed(message: Message) -> CryptoError:
+    from .crypto.errors import PlaintextLooksSealed
+
+    return PlaintextLooksSealed(message.id)
 
 
 def _inherited_correlation_id() -> str | None:

@@ -7,9 +7,9 @@ the request through a gateway to be handled elsewhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, Final
 
 from .clock import SYSTEM_CLOCK, Clock
 from .context import Context
@@ -22,6 +22,10 @@ from .requests import Event
 from .subscription import Subscription
 
 _Pipelines = tuple[tuple[str, Invoke], ...]
+
+
+ENDS_OF_THE_PROGRAM: Final = (SystemExit, KeyboardInterrupt)
+"""What a handler raises to end not its message but the process."""
 
 
 class CommandProcessor:
@@ -91,13 +95,16 @@ class CommandProcessor:
     ) -> None:
         results = await asyncio.gather(
             *(
-                invoke(event, self._context(name, delivery, subscription))
+                _contained(invoke(event, self._context(name, delivery, subscription)))
                 for name, invoke in pipelines
             ),
             return_exceptions=True,
         )
         failures = [result for result in results if isinstance(result, BaseException)]
         if failures:
+            for failure in failures:
+                if isinstance(failure, ENDS_OF_THE_PROGRAM):
+                    raise failure
             raise BaseExceptionGroup(
                 f"{len(failures)} of {len(pipelines)} handlers of {type(event).__qualname__}",
                 failures,
@@ -144,3 +151,11 @@ class CommandProcessor:
             )
             self._pipelines[request_type] = known
         return known
+
+
+async def _contained(handling: Awaitable[Any]) -> Any:
+    """Return what would break off the event loop if it ended a task of its own."""
+    try:
+        return await handling
+    except ENDS_OF_THE_PROGRAM as error:
+        return error

@@ -2,8 +2,8 @@
 way there is blocked. One implementation for every gateway.
 
 Routing ladder: DELIVERY_ERROR, and any reason we do not know, → dead-letter queue.
-UNACCEPTABLE → invalid-message queue, else dead-letter queue. Neither configured → acknowledged,
-with a warning and a count.
+UNACCEPTABLE and CORRUPTED → invalid-message queue, else dead-letter queue. Neither configured →
+acknowledged, with a warning and a count.
 
 The routed copy is sent before the original is removed: dying in between leaves two, never
 none, and the copy's de-duplication id makes them one where the provider de-duplicates.
@@ -22,13 +22,23 @@ from msgspec.structs import replace
 from . import headers
 from .backoff import Backoff
 from .clock import Clock
-from .errors import StorageFailed
+from .decide import MAX_DETAIL
+from .errors import ConfigurationError, StorageFailed
 from .message import Delivery, Message
 from .observability import vocabulary
 from .observability.counters import Counters
 from .observability.log import get_logger
 from .observability.telemetry import Telemetry
-from .outcome import ACK, Ack, Defer, RejectionReason
+from .outcome import (
+    ACK,
+    INVALID_REASONS,
+    Ack,
+    Defer,
+    Fate,
+    Reason as Reason,
+    Reject,
+    RejectionReason,
+)
 from .ports import ProducerPort
 from .sealing import Sealing
 from .stores.spill import SpilledMessage, SpillStore
@@ -36,16 +46,36 @@ from .strategy import DeadLetter
 from .subscription import OnRoutingFailure, Subscription
 
 _log = get_logger("pump.rejection")
-Reason = RejectionReason | str
-"""Why a message is rejected. Its text is what the header says."""
 
 
 @attrs.frozen
 class Routed:
-    """Where a rejected message went, and what the broker should be told of the original."""
+    """What became of a rejected message: `fate`, and where its copy is or is on its way to."""
 
     action: Ack | Defer
+    """What the broker is told of the original."""
     destination: str | None
+    """The queue that has the copy, or will have it from the spill; None where there is no copy."""
+    fate: Fate = Fate.ROUTED
+
+
+def rejection_of(reason: object, detail: object) -> Reject:
+    """The rejection as everybody is told of it: a known reason is found whatever its case, and
+    the detail is cut at `MAX_DETAIL`. `ConfigurationError` for what is not text.
+    """
+    if not isinstance(reason, str) or not reason.strip():
+        remedy = "use a RejectionReason, or a text of your own, which goes to the dead-letter queue"
+        raise ConfigurationError("reject.reason", reason, remedy)
+    if not isinstance(detail, str):
+        raise ConfigurationError("reject.detail", detail, 'use text; "" says nothing more')
+    return Reject(_known(reason), detail[:MAX_DETAIL])
+
+
+def _known(reason: str) -> Reason:
+    try:
+        return RejectionReason(reason)
+    except ValueError:
+        return reason
 
 
 def destination_of(subscription: Subscription, reason: Reason) -> str | None:
@@ -53,7 +83,7 @@ def destination_of(subscription: Subscription, reason: Reason) -> str | None:
 
     A reason we do not know, of another version or the application's own, is a delivery error.
     """
-    if reason == RejectionReason.UNACCEPTABLE:
+    if _known(reason) in INVALID_REASONS:
         return subscription.invalid_queue or subscription.dead_letter_queue
     return subscription.dead_letter_queue
 
@@ -62,16 +92,18 @@ def enrich(delivery: Delivery, reason: Reason, detail: str, *, rejected_at_s: fl
     """The message that is routed: the original, untouched but for the added headers."""
     message = delivery.message
     timestamp = datetime.fromtimestamp(rejected_at_s, UTC).isoformat()
+    native = {} if delivery.native is None else {headers.NATIVE: delivery.native}
     return replace(
         message,
         deduplication_id=copy_id(delivery, reason),
         headers={
             **message.headers,
+            **native,
             headers.ORIGINAL_TOPIC: delivery.queue,
             headers.REJECTION_REASON: str(reason),
             headers.REJECTION_DETAIL: detail,
             headers.REJECTION_TIMESTAMP: timestamp,
-            headers.ORIGINAL_TYPE: message.type,
+            headers.ORIGINAL_TYPE: headers.original_type(message.type, message.headers),
             headers.ATTEMPTS: str(delivery.attempt),
         },
     )
@@ -118,8 +150,10 @@ class RejectionRouter:
         """Send the enriched copy, and say what to do with the original.
 
         Never raises for the copy's sake: a send that fails, or is not answered, is met by the
-        subscription's `on_routing_failure`.
+        subscription's `on_routing_failure`. Reason and detail are read as `rejection_of` does.
         """
+        rejection = rejection_of(reason, detail)
+        reason, detail = rejection.reason, rejection.detail
         destination = destination_of(self._subscription, reason)
         if destination is None:
             return self._discard(delivery, reason, detail)
@@ -164,7 +198,7 @@ class RejectionRouter:
             remedy="give the subscription a dead_letter_queue",
         )
         self._counters.add(vocabulary.DISCARDED, reason=str(reason), queue=delivery.queue)
-        return Routed(ACK, None)
+        return Routed(ACK, None, Fate.DISCARDED)
 
     async def _meet_failure(
         self,
@@ -191,7 +225,7 @@ class RejectionRouter:
                 return await self._spill_copy(delivery, copy, destination, reason)
             case OnRoutingFailure.DELETE:
                 self._note(vocabulary.MESSAGE_LOST, delivery, reason, destination)
-                return Routed(ACK, None)
+                return Routed(ACK, None, Fate.DISCARDED)
             case OnRoutingFailure.KEEP:
                 return self._keep(delivery, reason, destination)
             case policy:
@@ -210,13 +244,14 @@ class RejectionRouter:
             return self._keep(delivery, reason, destination)
         self._note(vocabulary.MESSAGE_SPILLED, delivery, reason, destination)
         self._counters.add(vocabulary.SPILLED, queue=delivery.queue)
-        return Routed(ACK, destination)
+        return Routed(ACK, destination, Fate.SPILLED)
 
     def _keep(self, delivery: Delivery, reason: Reason, destination: str) -> Routed:
         self._note(vocabulary.MESSAGE_KEPT, delivery, reason, destination)
         strategy = self._subscription.failure
         backoff = Backoff() if isinstance(strategy, DeadLetter) else strategy.backoff
-        return Routed(Defer(backoff.delay_s(delivery.attempt, self._clock.chance())), None)
+        delay_s = backoff.delay_s(delivery.attempt, self._clock.chance())
+        return Routed(Defer(delay_s), None, Fate.KEPT)
 
     def _note(self, event: str, delivery: Delivery, reason: Reason, destination: str) -> None:
         _log.info(

@@ -16,6 +16,7 @@ from .loop import Pump, PumpStats
 from .loop.conclude import Conclude
 from .loop.dispatch import Dispatch
 from .loop.pump import PumpParts
+from .loop.reporter import Reporter
 from .mapping import Mapper
 from .observability.counters import Counters
 from .observability.telemetry import Telemetry
@@ -178,19 +179,42 @@ class Runtime:
     def consumer(self, subscription: Subscription) -> Consumer:
         """A consumer by hand."""
         parts, router = self._parts, self.router(subscription)
+        reporter = self.reporter(subscription, PumpStats())
         port = parts.gateway.consumer(subscription)
         if parts.telemetry is not None:
             port = WatchedConsumerPort(port, Watch(parts.telemetry, subscription, parts.clock))
+        sessions = Sessions(
+            parts.gateway,
+            subscription,
+            router,
+            parts.clock,
+            reporter=reporter,
+            telemetry=parts.telemetry,
+        )
         return Consumer(
             port,
             subscription,
             router,
-            Sessions(
-                parts.gateway, subscription, router, parts.clock, parts.telemetry, parts.sealing
-            ),
+            sessions,
             parts.mapper,
-            parts.sealing,
-            parts.telemetry,
+            reporter=reporter,
+            clock=parts.clock,
+            sealing=parts.sealing,
+        )
+
+    def reporter(self, subscription: Subscription, stats: PumpStats) -> Reporter:
+        """Who tells observers, ledger, telemetry and log what became of messages: the same for
+        pumps, functions and consumers by hand.
+        """
+        parts = self._parts
+        return Reporter(
+            subscription,
+            stats,
+            self.emit,
+            telemetry=parts.telemetry,
+            sealing=parts.sealing,
+            gateway=parts.gateway.capabilities.gateway,
+            clock=parts.clock,
         )
 
     def conclude(self, subscription: Subscription, router: RejectionRouter) -> Conclude:

@@ -4,7 +4,8 @@ no server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
@@ -13,12 +14,28 @@ import attrs
 
 from .errors import ConfigurationError
 from .ports import QueueStats
+from .secret import Secret, secret
 
 ENTRY_POINT_GROUP = "pumphouse.servers"
 DEFAULT_PORT = 9324
 """ElasticMQ's: what was configured for that finds us."""
 _EXTRA = {"aiohttp", "yaml"}
 """What the extra `local` installs."""
+
+
+def _secrets(given: Mapping[str, str | Secret]) -> Mapping[str, Secret]:
+    return {name: secret(value) for name, value in given.items()}
+
+
+class KeptLeases(Enum):
+    """After which end of a server its clients still have what they had in flight."""
+
+    AFTER_CRASH = "crash"
+    """A clean stop shows everything at once; a crash ends no lease of a client that may live."""
+    ALWAYS = "always"
+    """Also after a clean stop, as SQS, which is never seen to stop: for restarts under load."""
+    NEVER = "never"
+    """Every start shows everything, whatever was before: for development."""
 
 
 @attrs.frozen(kw_only=True)
@@ -34,11 +51,19 @@ class ServerOptions:
     """Names of queues to make, unless they exist."""
     config: Path | None = None
     """A file with queues and event-source mappings."""
-    credentials: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    credentials: Mapping[str, Secret] = attrs.field(factory=dict, converter=_secrets, repr=False)
     """Secret by access key id. When there are any, every request must be signed with one."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names the server is reached by, such as `sqs.us-east-1.amazonaws.com` where a hosts
+    file leads that here. Without credentials, requests to names that may be a web page's are
+    refused."""
     is_strict: bool = False
     """Whether to refuse what AWS refuses for a minute: to make a queue again that was just
     deleted, or to purge one twice."""
+    on_listening: Callable[[str], None] | None = attrs.field(default=None, repr=False)
+    """Told the endpoint as soon as it is served, before any function runs."""
+    keeps_leases: KeptLeases = KeptLeases.AFTER_CRASH
+    """What is still in flight after a restart; in memory only, nothing ever is."""
 
 
 @attrs.frozen(kw_only=True)

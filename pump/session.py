@@ -10,8 +10,8 @@ while session := await consumer.accept_session():
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -25,16 +25,16 @@ from .errors import (
     SessionLockLost,
     UnsupportedOperation,
 )
-from .loop.ending import Ending
+from .loop.ending import Ending, ended_by_hand
+from .loop.reporter import Reporter
 from .message import Delivery
 from .observability import vocabulary
 from .observability.log import get_logger
 from .observability.telemetry import Telemetry
 from .observability.watched_ports import Watch, WatchedSessionPort
-from .outcome import ABANDON, ACK, Ack, Action, Defer, Outcome, Reject, RejectionReason, Settlement
+from .outcome import ABANDON, ACK, Ack, Action, Defer, Outcome, Reason, RejectionReason
 from .ports import Gateway, SessionGateway, SessionPort
-from .rejection import Reason, RejectionRouter
-from .sealing import Sealing
+from .rejection import RejectionRouter, Routed, rejection_of
 from .session_lock import SessionLock
 from .subscription import Subscription
 
@@ -57,19 +57,18 @@ class Session:
         *,
         clock: Clock,
         on_closed: Callable[[Session], None],
-        telemetry: Telemetry | None = None,
-        sealing: Sealing | None = None,
+        reporter: Reporter,
     ) -> None:
         self._port = port
         self._subscription = subscription
         self._router = router
         self._clock = clock
         self._on_closed = on_closed
-        self._telemetry = telemetry
-        self._sealing = sealing
+        self._reporter = reporter
         self._lock = SessionLock(port, subscription, clock)
-        self._in_hand: dict[Delivery, None] = {}
-        """Received and not settled, in the order of receipt."""
+        self._in_hand: dict[Delivery, float] = {}
+        """Received and not settled, in the order of receipt, and when that was."""
+        self._rejecting: set[Delivery] = set()
         self._is_closed = False
 
     @property
@@ -81,18 +80,20 @@ class Session:
         """Keep the lock from now on."""
         self._lock.start()
 
-    async def receive(
-        self, max_count: int = 1, *, wait: timedelta | None = None
-    ) -> Sequence[Delivery]:
-        """Up to `max_count` deliveries as soon as there is one; none after `wait`, and at once
-        where the provider ends a session with what it gave.
+    async def receive(self, max_count: int = 1, *, wait: timedelta | None = None) -> list[Delivery]:
+        """Up to `max_count` deliveries as soon as there is one; an empty list after `wait`, and
+        at once where the provider ends a session with what it gave.
         """
         self._require_open()
         wait = self._subscription.wait if wait is None else wait
-        with self._lock.held():
-            deliveries = await self._port.receive(max_count=max_count, wait_s=wait.total_seconds())
-        self._lock.require()
-        self._in_hand.update(dict.fromkeys(deliveries))
+        with self._telling_loss():
+            with self._lock.held():
+                received = await self._port.receive(
+                    max_count=max_count, wait_s=wait.total_seconds()
+                )
+            self._lock.require()
+        deliveries = list(received)
+        self._in_hand.update(dict.fromkeys(deliveries, self._clock.now_s()))
         return deliveries
 
     async def ack(self, delivery: Delivery) -> None:
@@ -114,21 +115,32 @@ class Session:
         delivery: Delivery,
         reason: Reason = RejectionReason.DELIVERY_ERROR,
         detail: str = "",
-    ) -> None:
-        """Route a copy as `Consumer.reject` does, then remove the original. Its successors stay
-        in hand, unless the copy cannot be sent and the original is kept.
+    ) -> Routed:
+        """Route a copy as `Consumer.reject` does, then remove the original; return what became of
+        it. Its successors stay in hand, unless the copy cannot be sent and the original is kept.
+
+        Only what is ours is copied: the lock is renewed first. `SessionLockLost`, and no copy,
+        when it is lost; `InvalidReceipt` when the message is not in hand any more.
         """
+        rejection = rejection_of(reason, detail)
         self._require_open()
-        self._lock.require()
-        self._successors(delivery)
-        routed = await self._router.route(delivery, reason, detail)
-        rejected = Reject(RejectionReason.DELIVERY_ERROR)
-        await self._settle(delivery, routed.action, outcome=rejected)
+        with self._telling_loss():
+            self._lock.require()
+            self._successors(delivery)
+            self._rejecting.add(delivery)
+            try:
+                await self._hold()
+                routed = await self._router.route(delivery, rejection.reason, rejection.detail)
+                await self._settle_held(delivery, routed.action, rejection, routed)
+            finally:
+                self._rejecting.discard(delivery)
+        return routed
 
     async def renew(self) -> None:
         """Make the lock last another lease from now; for subscriptions that do not `renew`."""
         self._require_open()
-        await self._lock.renew()
+        with self._telling_loss():
+            await self._lock.renew()
 
     async def aclose(self) -> None:
         """Hand back what was not settled, and release the lock. Idempotent.
@@ -155,47 +167,78 @@ class Session:
     ) -> None:
         await self.aclose()
 
-    async def _settle(
-        self, delivery: Delivery, action: Action, *, outcome: Outcome | None = None
-    ) -> None:
+    async def _settle(self, delivery: Delivery, action: Action) -> None:
         self._require_open()
+        with self._telling_loss():
+            await self._settle_held(delivery, action, action)
+
+    async def _settle_held(
+        self, delivery: Delivery, action: Action, outcome: Outcome, routed: Routed | None = None
+    ) -> None:
         async with self._lock.changing():
-            successors = self._successors(delivery)
+            is_by_reject = routed is not None
+            successors = self._successors(delivery, is_by_reject=is_by_reject)
             # Left in hand, they would be settled before the one that must come first.
             handed_back = [] if isinstance(action, Ack) else successors
-            refusals = await self._port.settle(
-                [
-                    Settlement(delivery, action),
-                    *(Settlement(each, ABANDON) for each in handed_back),
-                ]
-            )
-            refused = {refusal.delivery: refusal for refusal in refusals}
+            endings = [
+                self._ending(delivery, action, outcome, routed),
+                *(self._ending(each, ABANDON, ABANDON) for each in handed_back),
+            ]
+            refused = {each.delivery: each for each in await self._port.settle(endings)}
             for each in (delivery, *handed_back):
-                if each not in refused or refused[each].is_final:
+                if each not in refused:
                     del self._in_hand[each]
-            self._tell(handed_back, refused)
+                elif refused[each].is_final and each is not delivery:
+                    del self._in_hand[each]
+                    self._reporter.lost(each)
+            self._reporter.settled([each for each in endings if each.delivery not in refused])
             if delivery not in refused:
-                if self._sealing is not None and isinstance(action, Ack):
-                    self._sealing.settled(delivery, is_handled=outcome is None)
-                if self._telemetry is not None:
-                    ending = Ending(delivery, action, outcome or action)
-                    self._telemetry.settled(self._subscription, [ending])
                 return
             if refused[delivery].is_final:
                 # It was in hand: only with the lock can it have gone.
                 raise SessionLockLost(delivery.queue, self.id) from refused[delivery].error
             raise refused[delivery].error
 
-    def _tell(self, handed_back: Sequence[Delivery], refused: Container[Delivery]) -> None:
-        if self._telemetry is not None:
-            endings = [
-                Ending(each, ABANDON, ABANDON) for each in handed_back if each not in refused
-            ]
-            self._telemetry.settled(self._subscription, endings)
+    def _ending(
+        self, delivery: Delivery, action: Action, outcome: Outcome, routed: Routed | None = None
+    ) -> Ending:
+        run_s = self._clock.now_s() - self._in_hand[delivery]
+        return ended_by_hand(delivery, action, outcome, run_s=run_s, routed=routed)
 
-    def _successors(self, delivery: Delivery) -> list[Delivery]:
+    async def _hold(self) -> None:
+        """Have the broker say that the lock is ours; `SessionLockLost` if not.
+
+        A broker that does not answer has not said no: then our own deadline counts.
+        """
+        try:
+            async with self._clock.timeout(self._subscription.lease.total_seconds() / 4):
+                await self._lock.renew()
+        except SessionLockLost:
+            raise
+        except (GatewayError, TimeoutError) as error:
+            _log.warning(
+                vocabulary.SESSION_RENEWAL_FAILED,
+                queue=self._subscription.queue,
+                session=self.id,
+                error=repr(error),
+            )
+        self._lock.require()
+
+    @contextmanager
+    def _telling_loss(self) -> Iterator[None]:
+        """Everything in hand is lost with the lock, and told once."""
+        try:
+            yield
+        except SessionLockLost:
+            lost, self._in_hand = list(self._in_hand), {}
+            for delivery in lost:
+                self._reporter.lost(delivery)
+            raise
+
+    def _successors(self, delivery: Delivery, *, is_by_reject: bool = False) -> list[Delivery]:
         in_hand = list(self._in_hand)
-        if delivery not in self._in_hand:
+        is_taken = delivery in self._rejecting and not is_by_reject
+        if delivery not in self._in_hand or is_taken:
             raise InvalidReceipt(delivery.queue, delivery.receipt)
         return in_hand[in_hand.index(delivery) + 1 :]
 
@@ -207,6 +250,10 @@ class Session:
         try:
             async with self._clock.timeout(self._subscription.lease.total_seconds()):
                 await self._port.aclose()
+            if not self._lock.is_lost:
+                endings = [self._ending(each, ABANDON, ABANDON) for each in self._in_hand]
+                self._in_hand = {}
+                self._reporter.settled(endings)
         except (GatewayError, TimeoutError) as error:
             _log.warning(
                 vocabulary.SESSION_RELEASE_FAILED,
@@ -225,15 +272,16 @@ class Sessions:
         subscription: Subscription,
         router: RejectionRouter,
         clock: Clock,
+        *,
+        reporter: Reporter,
         telemetry: Telemetry | None = None,
-        sealing: Sealing | None = None,
     ) -> None:
         self._gateway = gateway
         self._subscription = subscription
         self._router = router
         self._clock = clock
+        self._reporter = reporter
         self._telemetry = telemetry
-        self._sealing = sealing
         self._open: set[Session] = set()
 
     async def accept(self, session: str | None, wait_s: float) -> Session | None:
@@ -270,8 +318,7 @@ class Sessions:
             self._router,
             clock=self._clock,
             on_closed=self._open.discard,
-            telemetry=self._telemetry,
-            sealing=self._sealing,
+            reporter=self._reporter,
         )
         self._open.add(session)
         session.start()

@@ -43,6 +43,11 @@ class SessionLock:
         self._called_at_s = clock.now_s()
         self._failure_count = 0
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its end has passed, or the broker said so."""
+        return self._left_s() <= 0
+
     def start(self) -> None:
         """Renew in the background from now on, if the subscription renews; `stop` ends it."""
         if self._renews:

@@ -5,6 +5,7 @@ Frozen and validated at construction: a `Subscription` that exists can be run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from enum import StrEnum
@@ -19,6 +20,10 @@ from .strategy import DeadLetter, FailureStrategy, Hybrid
 
 TypeResolver = Callable[[Message], type | None]
 """Finds the request type of a message; None for one it does not know."""
+
+
+FIVE_HUNDRED_MORE: Any = attrs.Factory(lambda self: _generous(self.failure), takes_self=True)
+"""The default of `max_attempts`: handlers may defer for hours."""
 
 
 class MakeChannels(StrEnum):
@@ -58,6 +63,17 @@ class UnacceptableLimit:
         _positive("UnacceptableLimit.window", self.window)
 
 
+def checked_queue(field: str, name: object) -> None:
+    """Raise `ConfigurationError` for what no gateway takes for a queue's name."""
+    if not isinstance(name, str) or not name.strip():
+        raise ConfigurationError(field, name, "name a queue")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        remedy = "half a surrogate pair is no character; name a queue in text that UTF-8 has"
+        raise ConfigurationError(field, name, remedy) from None
+
+
 @attrs.frozen(kw_only=True)
 class QueueSpec:
     """What a queue must be like; `options` is the gateway's own vocabulary."""
@@ -69,6 +85,11 @@ class QueueSpec:
     dead_letter_queue: str | None = None
     lease: timedelta | None = None
     options: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        checked_queue("QueueSpec.name", self.name)
+        if self.dead_letter_queue is not None:
+            checked_queue("QueueSpec.dead_letter_queue", self.dead_letter_queue)
 
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -138,6 +159,10 @@ class Subscription:
     """How long one receive waits for a message (long polling)."""
     max_receive_count: int | None = None
     """Let the broker itself dead-letter after this many deliveries (native redrive)."""
+    max_attempts: int | None = attrs.field(default=FIVE_HUNDRED_MORE)
+    """Dead-letter a message unhandled when it was delivered more often than this, for one that
+    kills its process never fails by an error. Deferrals count too, so by default it is 500 more
+    than the strategy delivers. None: no limit, also the default where that retries for ever."""
     unacceptable_limit: UnacceptableLimit | None = None
     """When to stop because too many messages are unacceptable."""
     on_routing_failure: OnRoutingFailure = attrs.field(
@@ -165,6 +190,14 @@ class Subscription:
     def in_hand(self) -> int:
         """The most messages received and not yet settled."""
         return self.concurrency + (self.concurrency if self.prefetch is None else self.prefetch)
+
+    @property
+    def attempt_limit(self) -> float:
+        """The last delivery that is handled: `max_attempts`, and never less than the strategy's."""
+        planned = _planned(self.failure)
+        if self.max_attempts is None or planned is None:
+            return math.inf if self.max_attempts is None else self.max_attempts
+        return max(self.max_attempts, planned)
 
     def queue_specs(self) -> tuple[QueueSpec, ...]:
         """The queues this subscription needs: its targets first, then its own."""
@@ -221,8 +254,7 @@ class Subscription:
             optional = field != "queue"
             if optional and value is None:
                 continue
-            if not isinstance(value, str) or not value.strip():
-                raise ConfigurationError(f"Subscription.{field}", value, "name a queue")
+            checked_queue(f"Subscription.{field}", value)
         if not isinstance(self.name, str):
             raise ConfigurationError("Subscription.name", self.name, "give it a name in text")
         for field in ("dead_letter_queue", "invalid_queue"):
@@ -255,6 +287,8 @@ class Subscription:
             _at_least("Subscription.prefetch", self.prefetch, 0)
         if self.max_receive_count is not None:
             _at_least("Subscription.max_receive_count", self.max_receive_count, 1)
+        if self.max_attempts is not None:
+            _at_least("Subscription.max_attempts", self.max_attempts, 1)
         _positive("Subscription.lease", self.lease)
         _positive("Subscription.wait", self.wait)
         _positive("Subscription.drain_timeout", self.drain_timeout)
@@ -274,6 +308,20 @@ class Subscription:
                 True,
                 "newest-first has no order to guarantee; use FIFO, or drop the guarantee",
             )
+
+
+def _planned(strategy: FailureStrategy) -> int | None:
+    """How many deliveries a strategy asks for, None for as many as it takes."""
+    if isinstance(strategy, DeadLetter):
+        return 1
+    return None if strategy.max_retries is None else strategy.max_retries + 1
+
+
+def _generous(strategy: object) -> int | None:
+    if not isinstance(strategy, FailureStrategy):
+        return None  # Refused in a moment.
+    planned = _planned(strategy)
+    return None if planned is None else planned + 500
 
 
 def _at_least(field: str, value: object, least: int) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
+
+from pump.stores import spill
 
 pytest_plugins = [
     "tests.brokers.plugin",
@@ -33,6 +36,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # A shell starts its background jobs deaf to Ctrl-C, and so would be what the tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _any_disk_will_do() -> None:
+    """Whether the tests run in a container, or on a disk in memory, is not what they are about."""
+    spill._MOUNTS = Path(os.devnull)
 
 
 @pytest.fixture(scope="session", autouse=True)

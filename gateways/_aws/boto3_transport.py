@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from pump.tasks import in_thread
+
 from .clients import Client
 from .connections import Held
 from .sdk_session import make_client, make_session
@@ -27,10 +29,10 @@ class Boto3:
         self._threads = DaemonThreads(settings.max_connections, "pumphouse-aws")
 
     async def open(self) -> None:
-        self._session = await asyncio.to_thread(make_session, self._settings)
+        self._session = await in_thread(make_session, self._settings)
 
     async def connect(self, service: str) -> Client:
-        client = await asyncio.to_thread(make_client, self._session, service, self._settings)
+        client = await in_thread(make_client, self._session, service, self._settings)
         self._clients.append(client)
         return client
 
@@ -44,7 +46,7 @@ class Boto3:
 
     async def aclose(self) -> None:
         try:
-            await asyncio.to_thread(_close, self._clients)
+            await in_thread(_close, self._clients)
         finally:
             self._threads.shutdown()
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from pump.secret import revealed
+
 from .settings import AwsSettings
 from .versions import check_versions, installed, missing
 
@@ -28,9 +30,9 @@ def make_session(settings: AwsSettings) -> Any:
     session = boto3.Session(
         profile_name=settings.profile,
         region_name=settings.region,
-        aws_access_key_id=given.access_key_id if given else None,
-        aws_secret_access_key=given.secret_access_key if given else None,
-        aws_session_token=given.session_token if given else None,
+        aws_access_key_id=given.access_key_id.reveal() if given else None,
+        aws_secret_access_key=given.secret_access_key.reveal() if given else None,
+        aws_session_token=revealed(given.session_token) if given else None,
     )
     if not session.region_name:
         raise NoRegionError

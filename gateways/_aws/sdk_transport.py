@@ -118,7 +118,13 @@ class SdkTransport:
     async def _close(self) -> None:
         await self._clients.aclose()
         await self._connections.aclose(grace_s=CLOSE_GRACE_S)
-        await self._sdk.aclose()
+        closing = asyncio.create_task(self._sdk.aclose(), name="pumphouse-aws-sdk-close")
+        # Real sockets, so in real time even when a test's clock stands still.
+        await asyncio.wait([closing], timeout=CLOSE_GRACE_S)
+        if closing.done():
+            closing.result()
+        else:
+            closing.cancel()
 
 
 class _Translated:

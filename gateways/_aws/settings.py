@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from pump.errors import ConfigurationError
+from pump.secret import Secret, optional_secret, secret
 
 LONGEST_POLL_S = 20.0
 """The longest one receive waits at SQS."""
@@ -27,22 +28,26 @@ class TransportKind(StrEnum):
 
 @attrs.frozen(kw_only=True, repr=False)
 class Credentials:
-    """A key pair given in code; nothing of it reaches a repr, a log or an error."""
+    """A key pair given in code, as text; nothing of it reaches a repr, a log, an error or a
+    serialisation (`pump.Secret`).
+    """
 
-    access_key_id: str
-    secret_access_key: str
-    session_token: str | None = None
+    access_key_id: Secret = attrs.field(converter=secret)
+    secret_access_key: Secret = attrs.field(converter=secret)
+    session_token: Secret | None = attrs.field(default=None, converter=optional_secret)
 
     def __attrs_post_init__(self) -> None:
         for name in ("access_key_id", "secret_access_key"):
             value = getattr(self, name)
-            if not isinstance(value, str) or not value.strip():
+            if not isinstance(value, Secret) or not value.reveal().strip():
                 raise ConfigurationError(
                     f"Credentials.{name}",
                     _HIDDEN,
                     "give both halves of the key, or leave credentials=None so that the SDK "
                     "finds them (environment, profile, role)",
                 )
+        if self.session_token is not None and not isinstance(self.session_token, Secret):
+            raise ConfigurationError("Credentials.session_token", _HIDDEN, "use text, or None")
 
     def __repr__(self) -> str:
         return f"Credentials({_HIDDEN})"

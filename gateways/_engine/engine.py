@@ -8,7 +8,7 @@ an engine belongs to one event loop.
 from __future__ import annotations
 
 from asyncio import Future, wait
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from pump.clock import Clock
@@ -31,6 +31,7 @@ from .journal import (
     NullJournal,
     Purged,
     Request,
+    Reserve,
     Sent,
     Settled,
 )
@@ -54,6 +55,11 @@ class Engine:
         self.next_seq = 1
         self.journal: Journal = NullJournal() if journal is None else journal
         self.is_closed = False
+        self.reserve: Reserve | None = None
+        self.spares: Callable[[str], bool] | None = None
+        """Whether an owner's leases that are over stay for now, until `catch_up` looks again."""
+        self.until_heard: Callable[[], Awaitable[None]] | None = None
+        """Waits until no lease is spared any more, so that what is over is not counted."""
 
     # Messages.
 
@@ -68,6 +74,8 @@ class Engine:
         """Store messages and return their ids once they are as durable as the journal."""
         room = self.room(queue)
         state = room.state
+        if self.reserve is not None and not self.reserve.has_room(messages):
+            await self.reserve.require_room(messages)
         arrival = state.prepare(
             messages, first_seq=self.next_seq, now_s=self.clock.now_s(), delay_s=delay_s
         )
@@ -110,10 +118,14 @@ class Engine:
         actions: Sequence[Action],
         *,
         request: Request | None = None,
+        asked_at_s: float | None = None,
     ) -> list[int]:
-        """Apply actions and return the positions of those whose receipt was not valid."""
+        """Apply actions and return the positions of those whose receipt was not valid, or not any
+        more when it was asked.
+        """
         room = self.room(queue)
         now_s = self.promote(room)
+        self._end_overdue(room, receipts, earliest(now_s, asked_at_s))
         detached = room.state.detach(receipts, actions)
         if detached.batches:
             burials: list[Future[None]] = []
@@ -124,10 +136,20 @@ class Engine:
                 await wait(burials)
         return detached.refused
 
-    async def extend(self, queue: str, receipts: Sequence[str], *, lease_s: float) -> list[int]:
-        """Make leases end `lease_s` from now; return the positions of invalid receipts."""
+    async def extend(
+        self,
+        queue: str,
+        receipts: Sequence[str],
+        *,
+        lease_s: float,
+        asked_at_s: float | None = None,
+    ) -> list[int]:
+        """Make leases end `lease_s` from now, or from when it was asked; return the positions of
+        invalid receipts.
+        """
         room = self.room(queue)
-        now_s = self.promote(room)
+        now_s = earliest(self.promote(room), asked_at_s)
+        self._end_overdue(room, receipts, now_s)
         extension = room.state.extend(receipts, until_s=now_s + lease_s)
         room.stir()
         if extension.moved or extension.split:
@@ -205,6 +227,8 @@ class Engine:
         """Count what is in every queue."""
         for room in self.rooms.values():
             self.promote(room)
+        if self.until_heard is not None:
+            await self.until_heard()
         now_s = self.clock.now_s()
         return [self.rooms[name].state.stats(now_s) for name in sorted(self.rooms)]
 
@@ -311,10 +335,32 @@ class Engine:
     def promote(self, room: Room) -> float:
         """Let a queue catch up with the clock, and return the time."""
         now_s = self.clock.now_s()
-        lapse = room.state.promote(now_s + TICK_S)
+        lapse = room.state.promote(now_s + TICK_S, self.spares)
         if lapse is not None and (lapse.batches or lapse.locks):
             self._finish_lapse(room, lapse)
         return now_s
+
+    def _end_overdue(self, room: Room, receipts: Sequence[str], asked_at_s: float) -> None:
+        """End the leases that are spared and yet named too late: an owner's requests come in order,
+        so it has asked for no more time.
+        """
+        if self.spares is None or not room.state.agenda.may_be_due(asked_at_s + TICK_S):
+            return
+        records = (room.state.leases.get(receipt) for receipt in receipts)
+        named = {record.batch: None for record in records if record is not None and record.batch}
+        overdue = [batch for batch in named if batch.expires_s <= asked_at_s + TICK_S]
+        if overdue:
+            lapse = room.state.end_leases(overdue, now_s=self.clock.now_s())
+            self._finish_lapse(room, lapse)
+            room.stir()
+
+    def catch_up(self) -> None:
+        """Let every queue catch up with the clock, and who waits there look."""
+        now_s = self.clock.now_s()
+        for room in self.rooms.values():
+            if room.state.agenda.may_be_due(now_s + TICK_S):
+                self.promote(room)
+                room.stir()
 
     def _finish_lapse(self, room: Room, lapse: Lapse) -> list[Future[None]]:
         ticket = self.journal.write(Lapsed(room.name, lapse), _ignore)
@@ -388,6 +434,11 @@ def _deliveries(queue: str, batch: LeaseBatch) -> list[Delivery]:
         )
         for record in batch.members.values()
     ]
+
+
+def earliest(now_s: float, asked_at_s: float | None) -> float:
+    """From when an extension counts: a request that lay unread is as old as its question."""
+    return now_s if asked_at_s is None else min(now_s, asked_at_s)
 
 
 def _ignore(error: Exception | None) -> None:

@@ -7,10 +7,12 @@ is durable: a send becomes visible, an ack final, a receive handed out, only whe
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+
+from pump.message import Message
 
 from .moves import Arrival, Detached, Extension, Lapse
 from .record import LeaseBatch, Record
@@ -144,6 +146,16 @@ class Journal(Protocol):
         Returns None when `done` was called already, else a future that ends after `done`,
         with the same error. Cancelling the future stops nothing.
         """
+
+
+class Reserve(Protocol):
+    """Keeps the last of the room for receives and settlements, so that consumers can make more."""
+
+    def has_room(self, messages: Sequence[Message]) -> bool:
+        """Whether messages may be sent, as far as is known."""
+
+    async def require_room(self, messages: Sequence[Message]) -> None:
+        """Look again, and raise `StorageFull` when they may not."""
 
 
 class NullJournal:

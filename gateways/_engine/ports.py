@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 from pump.errors import InvalidReceipt, QueueNotFound
 from pump.message import Delivery, Message
@@ -12,6 +13,9 @@ from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec
 
 from .broker import Broker
+from .capabilities import ENGINE
+
+_T = TypeVar("_T")
 
 
 class EngineConsumer:
@@ -25,18 +29,24 @@ class EngineConsumer:
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
         return await self._engine.receive(
             self._queue,
-            max_count=max_count,
+            max_count=min(max_count, ENGINE.receive_batch),
             wait_s=wait_s,
             lease_s=self._lease_s,
         )
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+        if len(settlements) > ENGINE.settle_batch:
+            refused_of = [await self.settle(part) for part in _parts(settlements)]
+            return [each for refusals in refused_of for each in refusals]
         receipts = [settlement.delivery.receipt for settlement in settlements]
         actions = [settlement.action for settlement in settlements]
         refused = await self._engine.settle(self._queue, receipts, actions)
         return [refusal(self._queue, settlements[position].delivery) for position in refused]
 
     async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> Sequence[Refusal]:
+        if len(deliveries) > ENGINE.settle_batch:
+            refused_of = [await self.extend(part, lease_s=lease_s) for part in _parts(deliveries)]
+            return [each for refusals in refused_of for each in refusals]
         receipts = [delivery.receipt for delivery in deliveries]
         refused = await self._engine.extend(self._queue, receipts, lease_s=lease_s)
         return [refusal(self._queue, deliveries[position]) for position in refused]
@@ -87,3 +97,9 @@ class EngineAdmin:
 def refusal(queue: str, delivery: Delivery) -> Refusal:
     """Refuse a delivery whose receipt is not valid."""
     return Refusal(delivery, InvalidReceipt(queue, delivery.receipt))
+
+
+def _parts(batch: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """A batch in pieces of which the engine applies each at once."""
+    for start in range(0, len(batch), ENGINE.settle_batch):
+        yield batch[start : start + ENGINE.settle_batch]

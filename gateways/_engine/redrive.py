@@ -11,12 +11,16 @@ from pump.message import Message
 from pump.outcome import RejectionReason
 
 
-def dead_letter(message: Message, *, queue: str, attempt: int, wall_s: float) -> Message:
+def dead_letter(
+    message: Message, *, queue: str, attempt: int, wall_s: float, native: str | None = None
+) -> Message:
     """Return the message with its failure context (R21); id, body and the rest stay."""
+    typed = {} if native is None else {headers.NATIVE: native}
     return replace(
         message,
         headers={
             **message.headers,
+            **typed,
             headers.ORIGINAL_TOPIC: queue,
             headers.REJECTION_REASON: RejectionReason.DELIVERY_ERROR.value,
             headers.REJECTION_DETAIL: (
@@ -24,7 +28,7 @@ def dead_letter(message: Message, *, queue: str, attempt: int, wall_s: float) ->
                 f"never completed"
             ),
             headers.REJECTION_TIMESTAMP: datetime.fromtimestamp(wall_s, UTC).isoformat(),
-            headers.ORIGINAL_TYPE: message.type,
+            headers.ORIGINAL_TYPE: headers.original_type(message.type, message.headers),
             headers.ATTEMPTS: str(attempt),
         },
     )

@@ -10,6 +10,7 @@ from pump.outcome import Refusal, Settlement
 from pump.subscription import Subscription
 
 from .broker import Broker, Grant, SessionBroker
+from .capabilities import ENGINE
 
 
 class EngineSession:
@@ -42,7 +43,10 @@ class EngineSession:
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
         deliveries = await self._sessions.receive(
-            self._queue, self._grant, max_count=max_count, wait_s=wait_s
+            self._queue,
+            self._grant,
+            max_count=min(max_count, ENGINE.receive_batch),
+            wait_s=wait_s,
         )
         self._in_hand.update(delivery.receipt for delivery in deliveries)
         return deliveries

@@ -14,9 +14,9 @@ from pump.errors import SessionLockLost
 from pump.message import Delivery
 
 from .broker import Grant
-from .engine import Engine
+from .engine import Engine, earliest
 from .journal import Locked, Renewed, Unlocked
-from .room import Room
+from .room import TICK_S, Room
 from .session_lock import SessionLock
 
 
@@ -69,8 +69,7 @@ class EngineSessions:
         room = engine.room(queue)
         deadline_s, left_s = engine.clock.now_s() + wait_s, wait_s
         while True:
-            engine.promote(room)
-            lock = self._held(room, grant)
+            lock = self._held(room, grant, engine.promote(room))
             batch = room.state.take_in_session(lock, max_count, request=request)
             if batch is not None:
                 return await engine.hand_out(room, batch)
@@ -79,12 +78,17 @@ class EngineSessions:
             is_woken = await room.watch(left_s)
             left_s = deadline_s - engine.clock.now_s() if is_woken else 0.0
 
-    async def renew(self, queue: str, grant: Grant, *, lease_s: float) -> float:
-        """Make a lock, and the leases under it, end `lease_s` from now; return when."""
+    async def renew(
+        self, queue: str, grant: Grant, *, lease_s: float, asked_at_s: float | None = None
+    ) -> float:
+        """Make a lock, and the leases under it, end `lease_s` from now, or from when it was asked;
+        return when.
+        """
         engine = self._engine
         room = engine.room(queue)
-        until_s = engine.promote(room) + lease_s
-        lock = self._held(room, grant)
+        from_s = earliest(engine.promote(room), asked_at_s)
+        until_s = from_s + lease_s
+        lock = self._held(room, grant, from_s)
         extension = room.state.sessions.renew(lock, until_s=until_s)
         room.stir()
         await engine.write(Renewed(queue, lock, extension), _ignore)
@@ -147,9 +151,9 @@ class EngineSessions:
             room.state.release(lock)
             room.stir()
 
-    def _held(self, room: Room, grant: Grant) -> SessionLock:
+    def _held(self, room: Room, grant: Grant, asked_at_s: float) -> SessionLock:
         lock = room.state.sessions.find(grant.token)
-        if lock is None:
+        if lock is None or lock.expires_s <= asked_at_s + TICK_S:
             raise SessionLockLost(room.name, grant.session)
         return lock
 

@@ -223,13 +223,18 @@ class QueueState:
 
     # Time and leases.
 
-    def promote(self, now_s: float) -> Lapse | None:
-        """Do what time has brought: delays that are over, leases that ran out."""
+    def promote(self, now_s: float, spares: Callable[[str], bool] | None = None) -> Lapse | None:
+        """Do what time has brought: delays that are over, leases that ran out, but for those of
+        owners that are spared.
+        """
         if not self.agenda.may_be_due(now_s):
             return None
         lapse = Lapse()
+        spared: list[LeaseBatch | SessionLock] = []
         for subject in self.agenda.pop_due(now_s):
-            if isinstance(subject, LeaseBatch):
+            if spares and not isinstance(subject, Record) and spares(subject.owner):
+                spared.append(subject)
+            elif isinstance(subject, LeaseBatch):
                 self._end_lease(subject, now_s, lapse)
             elif isinstance(subject, SessionLock):
                 self.sessions.end(subject)
@@ -238,6 +243,8 @@ class QueueState:
                 self._delayed_count -= 1
                 subject.phase = READY
                 self.line.make_available(subject)
+        for each in spared:
+            self.agenda.add(each.expires_s, each)
         return lapse
 
     def end_leases(

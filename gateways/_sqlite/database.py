@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ import aiosqlite
 import attrs
 
 from pump.errors import StorageFailed
+from pump.tasks import in_thread
 
 from .errors import translate
 from .presence import Presence
@@ -25,6 +26,7 @@ T = TypeVar("T")
 PAGE_BYTES = 4096
 
 _HEADER_BYTES = 100
+_PLENTY = 2**62
 _MAGIC = b"SQLite format 3\x00"
 
 
@@ -74,6 +76,14 @@ class Run:
             connection.execute(f"{self.sql} {places}", tuple(chain.from_iterable(rows)))
 
 
+@attrs.frozen(kw_only=True)
+class Space:
+    """Room for more, of how much."""
+
+    left_bytes: int
+    total_bytes: int
+
+
 class _GroupConnection(sqlite3.Connection):
     """A connection whose `commit` does what it was given to do first.
 
@@ -115,10 +125,19 @@ class _GroupConnection(sqlite3.Connection):
 class Database:
     """The open file. `sqlite3` runs in aiosqlite's thread, never on the loop."""
 
-    def __init__(self, path: Path, connection: aiosqlite.Connection, raw: _GroupConnection) -> None:
+    def __init__(
+        self,
+        path: Path,
+        connection: aiosqlite.Connection,
+        raw: _GroupConnection,
+        max_bytes: int | None = None,
+    ) -> None:
         self.path = path
         self._connection = connection
         self._raw = raw
+        self._max_bytes = max_bytes
+        self.space = Space(left_bytes=_PLENTY, total_bytes=_PLENTY)
+        """What there was to be written to, when it was last measured."""
 
     @classmethod
     async def open(
@@ -153,7 +172,7 @@ class Database:
         if isinstance(opened, StorageFailed):
             await connection.close()
             raise opened
-        return cls(path, connection, opened)
+        return cls(path, connection, opened, max_bytes)
 
     async def commit(self, group: Sequence[Run]) -> None:
         """`write` a group, in the thread."""
@@ -177,6 +196,21 @@ class Database:
             # A text with half a surrogate pair, a number of more than 64 bits.
             raise StorageFailed(str(self.path), f"cannot hold a value: {error}") from error
 
+    def measure(self) -> None:
+        """Look how much may still be written, where `write` may be called; blocks."""
+        with suppress(OSError, sqlite3.Error):
+            disk = os.statvfs(self.path.parent)
+            left, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+            if self._max_bytes is not None:
+                used = self._pragma("page_count") - self._pragma("freelist_count")
+                left = min(left, self._max_bytes - used * PAGE_BYTES)
+                total = min(total, self._max_bytes)
+            self.space = Space(left_bytes=left, total_bytes=total)
+
+    def _pragma(self, name: str) -> int:
+        number: int = self._raw.execute(f"PRAGMA {name}").fetchone()[0]
+        return number
+
     async def rows(self, sql: str) -> Iterable[sqlite3.Row]:
         """Read."""
         with translate(self.path):
@@ -185,7 +219,7 @@ class Database:
     async def read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         """Have `read` read whatever it likes, in a thread; nothing else may be under way."""
         with translate(self.path):
-            return await asyncio.to_thread(read, self._raw)
+            return await in_thread(read, self._raw)
 
     async def close(self) -> None:
         """Close; the last one to close also folds the log into the file."""

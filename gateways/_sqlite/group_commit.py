@@ -42,6 +42,8 @@ class GroupCommit:
         self._has_work = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self._is_closing = False
+        self.measures = False
+        """Whether to look after each group how much may still be written."""
 
     @property
     def path(self) -> Path:
@@ -77,7 +79,8 @@ class GroupCommit:
             await self._writer
 
     async def _write_groups(self) -> None:
-        writing = _Writing(self._database, self._pending, self._finish_group)
+        measure = self._database.measure if self.measures else None
+        writing = _Writing(self._database, self._pending, self._finish_group, measure)
         try:
             while self._pending or not self._is_closing:
                 await self._has_work.wait()
@@ -112,12 +115,14 @@ class _Writing:
         database: Database,
         pending: deque[Ticket],
         finish: Callable[[Sequence[Ticket], StorageFailed | None], None],
+        measure: Callable[[], None] | None,
     ) -> None:
         self.group: list[Ticket] = []
         self._database = database
         self._pending = pending
         self._loop = asyncio.get_running_loop()
         self._finish = finish
+        self._measure = measure
 
     def write_all(self) -> None:
         pending = self._pending
@@ -126,8 +131,12 @@ class _Writing:
             try:
                 self._database.write(merge(group))
             except StorageFailed as error:
+                if self._measure is not None:
+                    self._measure()
                 self._loop.call_soon_threadsafe(self._finish, group, error)
                 return
+            if self._measure is not None:
+                self._measure()
             self._loop.call_soon_threadsafe(self._finish, group, None)
 
 

@@ -49,18 +49,25 @@ class Client:
         self._reading: asyncio.Task[None] | None = None
         self._dispatcher: Dispatcher | None = None
         self._target = ""
+        self._host_ahead_s: float | None = 0.0
+        """How far the host's clock is ahead of ours; None when it does not say."""
 
     async def connect(self, address: Path) -> bool:
         """Greet the host that listens there and ask again what is unanswered; False if none."""
         try:
             reader, writer = await asyncio.open_unix_connection(address)
-        except (ConnectionError, FileNotFoundError):
+        except PermissionError as error:
+            raise ConnectionFailed(
+                str(address), f"{error}; run as the user who hosts the queues"
+            ) from error
+        except OSError:
             return False
         self._target = str(address)
-        writer.write(wire.frame(wire.Hello(self._owner, wire.PROTOCOL)))
+        greeted_at_s = self.clock.now_s()
+        wire.write(writer, wire.Hello(self._owner, wire.PROTOCOL))
         try:
             welcome = wire.decode_answer(await wire.read_frame(reader))
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, OSError):
             writer.close()
             return False
         except wire.UNREADABLE as error:
@@ -72,15 +79,17 @@ class Client:
         if isinstance(welcome, wire.Failure):
             writer.close()
             raise wire.unpack_failure(welcome, self._target)
+        self._host_ahead_s = self._compare_clocks(welcome.result, greeted_at_s)
         self._writer = writer
         for call in self._calls.values():
-            writer.write(wire.frame(_again(call.request)))
+            wire.write(writer, _again(call.request))
         self._reading = asyncio.create_task(self._read(reader, writer), name="pumphouse-client")
         return True
 
     def hand_over(self, dispatcher: Dispatcher) -> None:
         """Ask from now on in this process, which has become the host."""
         self._dispatcher = dispatcher
+        self._host_ahead_s = 0.0
         for call in self._calls.values():
             dispatcher.submit(self._owner, _again(call.request), self._on_answer)
 
@@ -126,12 +135,16 @@ class Client:
     ) -> list[int]:
         number, below = self.next_number()
         packed = wire.pack_actions(actions)
-        result = await self.call(wire.Settle(number, below, queue, list(receipts), packed))
+        asked_at_s = self.host_s(self.clock.now_s())
+        request = wire.Settle(number, below, queue, list(receipts), packed, asked_at_s)
+        result = await self.call(request)
         return self.read_as(codec.unpack_positions, result)
 
     async def extend(self, queue: str, receipts: Sequence[str], *, lease_s: float) -> list[int]:
         number, _ = self.next_number()
-        result = await self.call(wire.Extend(number, queue, list(receipts), lease_s))
+        asked_at_s = self.host_s(self.clock.now_s())
+        request = wire.Extend(number, queue, list(receipts), lease_s, asked_at_s)
+        result = await self.call(request)
         return self.read_as(codec.unpack_positions, result)
 
     async def ensure(self, spec: QueueSpec, make: MakeChannels) -> None:
@@ -186,14 +199,14 @@ class Client:
         if self._dispatcher is not None:
             self._dispatcher.submit(self._owner, request, self._on_answer)
         elif self._writer is not None:
-            self._writer.write(wire.frame(request))
+            wire.write(self._writer, request)
         return call.answer
 
     async def _read(self, reader: StreamReader, writer: StreamWriter) -> None:
         try:
             while True:
                 self._on_answer(wire.decode_answer(await wire.read_frame(reader)))
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, OSError):
             self._writer = None
             self._on_lost()
         except wire.UNREADABLE as error:
@@ -207,18 +220,37 @@ class Client:
     def read_deliveries(self, queue: str, result: bytes) -> list[Delivery]:
         """What a receive returned."""
         handed = self.read_as(wire.decode_handed, result)
-        now_s = self.clock.now_s()
         return [
             Delivery(
                 message=codec.unpack(each.packed),
                 queue=queue,
                 receipt=each.receipt,
                 attempt=each.attempt,
-                lease_expires_at_s=now_s + each.left_s,
+                lease_expires_at_s=self.ends_at_s(each.expires_at_s, each.left_s),
                 broker_id=each.broker_id,
             )
             for each in handed
         ]
+
+    def ends_at_s(self, expires_at_s: float | None, left_s: float) -> float:
+        """When a lease ends by our clock, however long its answer lay unread."""
+        if expires_at_s is None or self._host_ahead_s is None:
+            return self.clock.now_s() + left_s
+        return expires_at_s - self._host_ahead_s
+
+    def host_s(self, now_s: float) -> float | None:
+        """A time of ours by the host's clock."""
+        return None if self._host_ahead_s is None else now_s + self._host_ahead_s
+
+    def _compare_clocks(self, welcome: bytes, greeted_at_s: float) -> float | None:
+        """One machine has one monotonic clock, unless a container was given a time of its own:
+        then leases end early by what the greeting took.
+        """
+        if not welcome:
+            return None
+        host_s = self.read_as(wire.decode_seconds, welcome)
+        is_ours = greeted_at_s <= host_s <= self.clock.now_s()
+        return 0.0 if is_ours else host_s - greeted_at_s
 
     def read_as(self, decode: Callable[[bytes], T], result: bytes) -> T:
         """A result as what it is; `ConnectionFailed` when the host's release is another."""

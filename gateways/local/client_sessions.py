@@ -23,7 +23,7 @@ class ClientSessions:
         granted = self._client.read_as(wire.decode_granted, await self._client.call(request))
         if granted is None:
             return None
-        expires_at_s = self._client.clock.now_s() + granted.left_s
+        expires_at_s = self._client.ends_at_s(granted.expires_at_s, granted.left_s)
         return Grant(granted.session, granted.token, expires_at_s)
 
     async def receive(
@@ -37,9 +37,12 @@ class ClientSessions:
 
     async def renew(self, queue: str, grant: Grant, *, lease_s: float) -> float:
         number, _ = self._client.next_number()
-        request = wire.RenewSession(number, queue, grant.session, grant.token, lease_s)
-        left_s = self._client.read_as(wire.decode_seconds, await self._client.call(request))
-        return self._client.clock.now_s() + left_s
+        asked_at_s = self._client.clock.now_s()
+        request = wire.RenewSession(
+            number, queue, grant.session, grant.token, lease_s, self._client.host_s(asked_at_s)
+        )
+        self._client.read_as(wire.decode_seconds, await self._client.call(request))
+        return asked_at_s + lease_s
 
     async def release(self, queue: str, grant: Grant) -> None:
         number, _ = self._client.next_number()

@@ -100,8 +100,10 @@ class Dispatcher:
                 | wire.ReleaseSession()
             ):
                 return await answer_session(engine, owner, request)
-            case wire.Extend(_, queue, receipts, lease_s):
-                refused = await engine.extend(queue, receipts, lease_s=lease_s)
+            case wire.Extend(_, queue, receipts, lease_s, asked_at_s):
+                refused = await engine.extend(
+                    queue, receipts, lease_s=lease_s, asked_at_s=asked_at_s
+                )
                 return codec.pack_positions(refused)
             case wire.Declare(_, settings, make, is_name_only):
                 wanted = codec.unpack_settings(settings)
@@ -143,7 +145,11 @@ class Dispatcher:
             return _NOTHING
         actions = wire.unpack_actions(request.actions)
         refused = await self._engine.settle(
-            request.queue, request.receipts, actions, request=origin
+            request.queue,
+            request.receipts,
+            actions,
+            request=origin,
+            asked_at_s=request.asked_at_s,
         )
         return codec.pack_positions(refused)
 

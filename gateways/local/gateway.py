@@ -16,6 +16,7 @@ from pump.ids import new_id
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
 from pump.stores.file_lock import FileLock
 from pump.subscription import Subscription
+from pump.tasks import in_thread
 
 from .._engine.capabilities import ENGINE
 from .._engine.ports import EngineAdmin, EngineConsumer, EngineProducer
@@ -23,7 +24,7 @@ from .._engine.session_port import accept
 from .._sqlite.errors import translate
 from .client import Client
 from .folder import DataFolder
-from .host import Host
+from .host import Host, Limits
 from .switch import Switch, SwitchedSessions
 
 DEFAULT_PATH = ".pumphouse/queues"
@@ -44,6 +45,7 @@ CAPABILITIES = attrs.evolve(
 # 21 s on two busy cores.
 _PATIENCE_S = 60.0
 _MAX_SIZE_DIGITS = 18
+_LIMITS = ("max_bytes", "reserve_bytes")
 _FIRST_RETRY_S = 0.002
 _LAST_RETRY_S = 0.1
 
@@ -61,12 +63,17 @@ class LocalGateway:
         clock: Clock = SYSTEM_CLOCK,
         *,
         max_bytes: int | None = None,
+        reserve_bytes: int | None = None,
     ) -> None:
         if max_bytes is not None and max_bytes < 1:
             raise ConfigurationError("LocalGateway.max_bytes", max_bytes, "use 1 or more")
+        if reserve_bytes is not None and reserve_bytes < 0:
+            raise ConfigurationError(
+                "LocalGateway.reserve_bytes", reserve_bytes, "use 0 or more, or leave it out"
+            )
         self._folder = DataFolder(Path(path))
         self._clock = clock
-        self._max_bytes = max_bytes
+        self._limits = Limits(max_bytes=max_bytes, reserve_bytes=reserve_bytes)
         self._switch = Switch(str(path))
         self._sessions = SwitchedSessions(self._switch)
         self._opening = asyncio.Lock()
@@ -144,7 +151,7 @@ class LocalGateway:
         self._is_closing = False
         lock, self._owner_lock = self._owner_lock, None
         if lock is not None:
-            await asyncio.to_thread(self._folder.dismiss, lock)
+            await in_thread(self._folder.dismiss, lock)
 
     async def _find_engine(self) -> None:
         deadline_s = SYSTEM_CLOCK.now_s() + _PATIENCE_S
@@ -163,14 +170,18 @@ class LocalGateway:
         with translate(self._folder.engine_lock):
             if not await _acquire(lock, FileLock.try_acquire):
                 return False
-        self._host = await Host.start(self._folder, lock, self._owner, self._clock, self._max_bytes)
+        with translate(self._folder.path):
+            self._host = await Host.start(
+                self._folder, lock, self._owner, self._clock, self._limits
+            )
         self._switch.turn_to(self._host.engine, owner=self._owner)
         if self._client is not None:
             self._client.hand_over(self._host.dispatcher)
         return True
 
     async def _try_to_connect(self) -> bool:
-        address = await asyncio.to_thread(self._folder.address)
+        with translate(self._folder.engine_lock):
+            address = await in_thread(self._folder.address)
         if address is None:
             return False
         if self._client is None:
@@ -198,7 +209,7 @@ class LocalGateway:
 
 async def _acquire(lock: FileLock, acquire: Callable[[FileLock], bool]) -> bool:
     """Acquire a lock in a thread; cancelled, let go of it again."""
-    acquiring = asyncio.ensure_future(asyncio.to_thread(acquire, lock))
+    acquiring = asyncio.ensure_future(in_thread(acquire, lock))
     try:
         return await asyncio.shield(acquiring)
     except asyncio.CancelledError:
@@ -214,18 +225,23 @@ def _is_size(text: str) -> bool:
 def from_url(url: str, clock: Clock | None = None) -> Gateway:
     """`local://relative/folder`, `local:///absolute/folder`, or `local://` for the default.
 
-    `?max_bytes=…` limits the size of the database file.
+    `?max_bytes=…` limits the size of the database file; `reserve_bytes=…` is what sends leave free
+    for receives and acks.
     """
     scheme, separator, rest = url.partition("://")
     path, _, query = rest.partition("?")
     options = parse_qs(query, keep_blank_values=True)
-    limits = options.pop("max_bytes", [])
-    if scheme != "local" or not separator or options or not all(map(_is_size, limits)):
+    limits = {name: options.pop(name) for name in _LIMITS if name in options}
+    sizes = [text for texts in limits.values() for text in texts]
+    if scheme != "local" or not separator or options or not all(map(_is_size, sizes)):
         raise ConfigurationError(
-            "url", url, "use local://folder, local:///absolute/folder, at most with ?max_bytes=n"
+            "url",
+            url,
+            "use local://folder, local:///absolute/folder, at most with ?max_bytes=n and "
+            "reserve_bytes=n",
         )
     return LocalGateway(
         unquote(path) or DEFAULT_PATH,
         SYSTEM_CLOCK if clock is None else clock,
-        max_bytes=int(limits[0]) if limits else None,
+        **{name: int(texts[0]) for name, texts in limits.items()},
     )

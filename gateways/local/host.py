@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import attrs
+
 from pump.clock import Clock
 from pump.stores.file_lock import FileLock
 
@@ -18,31 +20,50 @@ from .schema import SCHEMA
 from .server import Server
 
 
+@attrs.frozen(kw_only=True)
+class Limits:
+    """How much of the disk may be used."""
+
+    max_bytes: int | None = None
+    reserve_bytes: int | None = None
+    """What is kept for receives and acks; None for a suitable amount, 0 for nothing."""
+
+
 class Host:
     """Engine, journal and server, for as long as this process holds the engine's lock."""
 
     def __init__(
-        self, folder: DataFolder, lock: FileLock, database: Database, owner: str, clock: Clock
+        self,
+        folder: DataFolder,
+        lock: FileLock,
+        database: Database,
+        owner: str,
+        clock: Clock,
+        *,
+        reserve_bytes: int | None = None,
     ) -> None:
         self._folder = folder
         self._lock = lock
         self._database = database
         self._owner = owner
-        self._journal = SqliteJournal(database, clock)
+        self._journal = SqliteJournal(database, clock, reserve_bytes=reserve_bytes)
         self.engine = Engine(clock, self._journal)
+        if reserve_bytes != 0:
+            self.engine.reserve = self._journal
         self.dispatcher = Dispatcher(self.engine, {})
         self._server: Server | None = None
 
     @classmethod
     async def start(
-        cls, folder: DataFolder, lock: FileLock, owner: str, clock: Clock, max_bytes: int | None
+        cls, folder: DataFolder, lock: FileLock, owner: str, clock: Clock, limits: Limits
     ) -> Host:
         """Recover from the file and open the door. The lock is the host's from here on."""
         try:
             database = await Database.open(
-                folder.database, SCHEMA, max_bytes=max_bytes, companions=[lock.path]
+                folder.database, SCHEMA, max_bytes=limits.max_bytes, companions=[lock.path]
             )
-            host = cls(folder, lock, database, owner, clock)
+            reserve_bytes = limits.reserve_bytes
+            host = cls(folder, lock, database, owner, clock, reserve_bytes=reserve_bytes)
             try:
                 await host._start()
             except BaseException:
@@ -55,6 +76,7 @@ class Host:
 
     async def _start(self) -> None:
         recovered = await recover(self.engine, self._database)
+        await self._journal.keep_time(recovered.boot_id, recovered.offset_s)
         if recovered.void_leases:
             sql = "DELETE FROM leases WHERE id = ?"
             await self._database.commit([Run(sql, [(each,) for each in recovered.void_leases])])
@@ -64,7 +86,7 @@ class Host:
         # Leases that ran out while nobody hosted end now, on disk too.
         await self.engine.queues()
         await self._journal.flush()
-        self._server = Server(self._folder, self.dispatcher)
+        self._server = Server(self._folder, self.dispatcher, self.engine)
         address = await self._server.start()
         await asyncio.to_thread(self._lock.inscribe, str(address))
 

@@ -21,6 +21,7 @@ from .._engine.record import DELAYED, LEASED, READY, LeaseBatch, Record
 from .._engine.session_lock import SessionLock
 from .._sqlite.database import Database
 from . import codec
+from .schema import CLOCK_TABLE
 
 
 @attrs.define
@@ -33,14 +34,20 @@ class Recovered:
     """Rows under which nothing is leased any more."""
     replies: dict[tuple[str, int], bytes] = attrs.field(factory=dict)
     """Answers to remote requests that may be asked for again."""
+    boot_id: str = ""
+    offset_s: float = 0.0
+    """Between the file's times and the monotonic clock of this run of the machine."""
 
 
 async def recover(engine: Engine, database: Database) -> Recovered:
     """Fill an empty engine from the file. Leases of dead owners are the caller's to end.
 
-    `StorageFailed` when a row cannot be read: to go on without a message would be to lose it.
+    A message that is no longer what was sent is restored with the header that says so.
+    `StorageFailed` when another row cannot be read, or a message is a later release's.
     """
+    await database.read(lambda connection: connection.execute(CLOCK_TABLE))
     rows = _Rows(
+        clocks=await database.rows("SELECT boot, offset_s FROM clock"),
         queues=await database.rows("SELECT settings FROM queues ORDER BY name"),
         messages=await database.rows(
             "SELECT seq, queue, attempt, due_s, sent_s, packed FROM messages ORDER BY seq"
@@ -67,6 +74,7 @@ async def recover(engine: Engine, database: Database) -> Recovered:
 
 @attrs.frozen
 class _Rows:
+    clocks: Iterable[Row]
     queues: Iterable[Row]
     messages: Iterable[Row]
     leases: Iterable[Row]
@@ -83,10 +91,11 @@ def _fill(engine: Engine, rows: _Rows) -> Recovered:
         target = room.state.settings.dead_letter_queue
         if target is not None:
             engine.room(target)
-    restorer = _Restorer(engine.clock)
+    restorer = _Restorer(engine.clock, {row[0]: row[1] for row in rows.clocks})
     by_queue = restorer.records(rows.messages)
     recovered = restorer.lease(rows.leases, by_queue)
     locks = restorer.locks(rows.sessions)
+    recovered.boot_id, recovered.offset_s = restorer.boot_id, -restorer.offset_s
     recovered.owners |= {lock.owner for each in locks.values() for lock in each}
     for queue in by_queue.keys() | locks.keys():
         state, records = engine.room(queue).state, by_queue.get(queue, {})
@@ -103,21 +112,39 @@ def _fill(engine: Engine, rows: _Rows) -> Recovered:
 
 
 class _Restorer:
-    """Rows to records, Unix times to the clock's."""
+    """Rows to records, Unix times to the clock's.
 
-    def __init__(self, clock: Clock) -> None:
+    As long as the machine runs, its monotonic clock decides, and setting the wall clock changes
+    nothing. After that only the wall clock is left: set back, it would put messages off by as much,
+    so no delay is longer than it can have been.
+    """
+
+    def __init__(self, clock: Clock, offsets: dict[str, float]) -> None:
         self._now_s = clock.now_s()
-        self._offset_s = self._now_s - clock.time_s()
+        self.boot_id = clock.boot_id()
+        known_s = offsets.get(self.boot_id) if self.boot_id else None
+        self._is_same_boot = known_s is not None
+        self.offset_s = self._now_s - clock.time_s() if known_s is None else -known_s
         self.highest_seq = 0
 
     def monotonic_s(self, unix_s: float) -> float:
-        return unix_s + self._offset_s
+        return unix_s + self.offset_s
+
+    def _due_s(self, due_s: float, sent_s: float) -> float:
+        if not due_s:
+            return 0.0
+        restored_s = due_s + self.offset_s
+        if self._is_same_boot or due_s <= sent_s:
+            return restored_s
+        # It was delayed when it was sent, or later.
+        return min(restored_s, self._now_s + due_s - sent_s)
 
     def records(self, rows: Iterable[Row]) -> dict[str, dict[int, Record]]:
         by_queue: dict[str, dict[int, Record]] = {}
         for seq, queue, attempt, due_s, sent_s, packed in rows:
-            record = Record(seq, codec.unpack(packed), sent_s + self._offset_s, None, attempt)
-            record.due_s = due_s and due_s + self._offset_s
+            message = codec.unpack_checked(packed, seq)
+            record = Record(seq, message, sent_s + self.offset_s, None, attempt)
+            record.due_s = self._due_s(due_s, sent_s)
             record.phase = DELAYED if record.due_s > self._now_s else READY
             by_queue.setdefault(queue, {})[seq] = record
             self.highest_seq = seq
@@ -127,7 +154,7 @@ class _Restorer:
         known = {seq: record for records in by_queue.values() for seq, record in records.items()}
         batches: dict[str, LeaseBatch] = {}
         for batch_id, owner, request, expires_s, members in rows:
-            batch = LeaseBatch(batch_id, owner, expires_s + self._offset_s, request)
+            batch = LeaseBatch(batch_id, owner, expires_s + self.offset_s, request)
             batches[batch_id] = batch
             for seq, attempt, receipt in codec.unpack_members(batch_id, members):
                 self.highest_seq = max(self.highest_seq, seq)
@@ -147,7 +174,7 @@ class _Restorer:
     def locks(self, rows: Iterable[Row]) -> dict[str, list[SessionLock]]:
         by_queue: dict[str, list[SessionLock]] = {}
         for token, queue, owner, request, expires_s, group in rows:
-            lock = SessionLock(token, group, owner, expires_s + self._offset_s, request)
+            lock = SessionLock(token, group, owner, expires_s + self.offset_s, request)
             by_queue.setdefault(queue, []).append(lock)
         return by_queue
 

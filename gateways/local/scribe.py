@@ -48,16 +48,44 @@ _FORGET_REPLIES = "DELETE FROM replies WHERE owner = ? AND request < ?"
 _DECLARE = "INSERT OR REPLACE INTO queues VALUES (?, ?)"
 _PURGE_MESSAGES = "DELETE FROM messages WHERE queue = ?"
 _PURGE_LEASES = "DELETE FROM leases WHERE queue = ?"
+_FORGET_CLOCKS = "DELETE FROM clock WHERE boot <> ?"
+_SET_CLOCK = "INSERT OR REPLACE INTO clock VALUES (?, ?)"
+_SHIFT_TIMES = (
+    "UPDATE messages SET due_s = due_s + ? WHERE due_s > 0",
+    "UPDATE leases SET expires_s = expires_s + ?",
+    "UPDATE sessions SET expires_s = expires_s + ?",
+    "UPDATE seen SET until_s = until_s + ?",
+)
+
+# What time servers do to a clock without a step, and rounding, is below this.
+_STEP_S = 1.0
 
 
 class Scribe:
-    """Writes entries down as statements. Monotonic times become Unix times on the way."""
+    """Writes entries down as statements. Monotonic times become Unix times on the way; when the
+    wall clock is set, those in the file are set with it.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._offset_s = clock.time_s() - clock.now_s()
+        self._boot_id = ""
+
+    def keep_time(self, boot_id: str, offset_s: float) -> list[Run]:
+        """Go on with the offset that the file's times have; the statements that note it."""
+        self._boot_id, self._offset_s = boot_id, offset_s
+        return [Run(_FORGET_CLOCKS, [(boot_id,)]), Run(_SET_CLOCK, [(boot_id, offset_s)])]
 
     def take_down(self, entry: Entry) -> list[Run]:
         """The statements that make the entry durable, in order."""
+        offset_s = self._clock.time_s() - self._clock.now_s()
+        if abs(offset_s - self._offset_s) <= _STEP_S:
+            return self._taken_down(entry)
+        step_s = offset_s - self._offset_s
+        shift = [Run(sql, [(step_s,)]) for sql in _SHIFT_TIMES]
+        return [*shift, *self.keep_time(self._boot_id, offset_s), *self._taken_down(entry)]
+
+    def _taken_down(self, entry: Entry) -> list[Run]:
         match entry:
             case Sent():
                 return self._sent(entry)
@@ -94,7 +122,7 @@ class Scribe:
 
     def _sent(self, entry: Sent) -> list[Run]:
         queue, offset_s = entry.queue, self._unix_offset_s()
-        pack = codec.pack
+        pack = codec.pack_checked
         rows = [
             (
                 r.seq,
@@ -108,7 +136,7 @@ class Scribe:
         ]
         runs = [Run(_INSERT_MESSAGES, rows, _MESSAGE)]
         if entry.arrival.keys:
-            until_s = self._clock.time_s() + entry.window_s
+            until_s = self._clock.now_s() + offset_s + entry.window_s
             runs.append(Run(_FORGET_KEY, [(queue, key) for key in entry.arrival.forgotten]))
             keys = [(queue, key, until_s) for key in entry.arrival.keys]
             runs.append(Run(_REMEMBER_KEY, keys))
@@ -161,10 +189,10 @@ class Scribe:
 
     def _message(self, queue: str, r: Record, offset_s: float) -> tuple[object, ...]:
         sent_s = r.sent_at_s + offset_s
-        return (r.seq, queue, r.attempt, 0.0, sent_s, codec.pack(r.message))
+        return (r.seq, queue, r.attempt, 0.0, sent_s, codec.pack_checked(r.message))
 
     def _unix_offset_s(self) -> float:
-        return self._clock.time_s() - self._clock.now_s()
+        return self._offset_s
 
 
 def _lapsed(lapse: Lapse) -> list[Run]:

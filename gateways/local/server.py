@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import termios
+from array import array
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Coroutine
 from pathlib import Path
 
-from pump.clock import SYSTEM_CLOCK
+from pump.clock import SYSTEM_CLOCK, breathe
 from pump.errors import ConnectionFailed
 from pump.stores import forking
+from pump.tasks import in_thread
 
+from .._engine.engine import Engine
 from . import wire
 from .dispatcher import Dispatcher
 from .folder import DataFolder
@@ -19,24 +24,34 @@ from .folder import DataFolder
 # less and less often for one that lives on without its connection.
 _FIRST_LOOK_S = 0.005
 _LAST_LOOK_S = 5.0
+# From the socket to the reader, to the session's task, to the request's own: with some to spare.
+_QUIET_TURNS = 8
+# A client that sends without a pause does not keep its leases by that.
+_HEARING_S = 1.0
 
 
 class Server:
     """Listens on a Unix socket; one session for each client."""
 
-    def __init__(self, folder: DataFolder, dispatcher: Dispatcher) -> None:
+    def __init__(self, folder: DataFolder, dispatcher: Dispatcher, engine: Engine) -> None:
         self._folder = folder
         self._dispatcher = dispatcher
+        self._engine = engine
         self._sessions: dict[str, StreamWriter] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
         self._address: Path | None = None
         self._listener_fd = -1
         self._is_closing = False
+        self._hearing: set[str] = set()
+        """Owners whose leases are over, as far as the host has read."""
+        self._heard: set[str] = set()
 
     async def start(self) -> Path:
         """Listen, and return where."""
-        address, listener = await asyncio.to_thread(self._folder.listen)
+        self._engine.spares = self._is_unheard
+        self._engine.until_heard = self._until_heard
+        address, listener = await in_thread(self._folder.listen)
         self._address = address
         self._listener_fd = listener.fileno()
         forking.close_in_child(self._listener_fd)
@@ -46,6 +61,8 @@ class Server:
     async def aclose(self) -> None:
         """Hang up on everyone; unanswered requests are asked again of the next host."""
         self._is_closing = True
+        self._engine.spares = None
+        self._engine.until_heard = None
         if self._listener is not None:
             forking.closed(self._listener_fd)
             self._listener.close()
@@ -57,7 +74,7 @@ class Server:
         for writer in self._sessions.values():
             writer.close()
         if self._address is not None:
-            await asyncio.to_thread(self._address.unlink, missing_ok=True)
+            await in_thread(self._address.unlink, missing_ok=True)
 
     def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
         self._spawn(self._serve(reader, writer), "pumphouse-session")
@@ -72,15 +89,15 @@ class Server:
                 refusal = ConnectionFailed(
                     str(self._address), f"the host speaks protocol {wire.PROTOCOL}; upgrade"
                 )
-                writer.write(wire.frame(wire.failure(0, refusal)))
+                wire.write(writer, wire.failure(0, refusal))
                 return
             owner = hello.owner
             await self._welcome(owner, writer)
             while True:
                 request = wire.decode_request(await wire.read_frame(reader))
-                self._dispatcher.submit(owner, request, lambda answer: _write(writer, answer))
+                self._dispatcher.submit(owner, request, lambda answer: wire.write(writer, answer))
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError, *wire.UNREADABLE):
+        except (asyncio.IncompleteReadError, OSError, *wire.UNREADABLE):
             pass
         finally:
             forking.closed(fd)
@@ -99,18 +116,48 @@ class Server:
         if earlier is not None:
             earlier.close()
             await self._dispatcher.leave(owner)
-        _write(writer, wire.Reply(0, b""))
+        wire.write(writer, wire.Reply(0, wire.encode(self._engine.clock.now_s())))
 
     async def _mourn(self, owner: str) -> None:
         """Release what a client held once it is known to be dead."""
         await self._dispatcher.leave(owner)
         wait_s = _FIRST_LOOK_S
         while owner not in self._sessions:
-            if await asyncio.to_thread(self._folder.bury, owner):
+            if await in_thread(self._folder.bury, owner):
                 await self._dispatcher.forget(owner)
                 return
             await SYSTEM_CLOCK.sleep(wait_s)
             wait_s = min(wait_s * 2, _LAST_LOOK_S)
+
+    def _is_unheard(self, owner: str) -> bool:
+        """Whether a client may have asked for more time in what was not read yet.
+
+        A host that stood still (stopped, swapped out, a sleeping laptop) finds leases over whose
+        extensions wait in its sockets: what was asked in time is heard first.
+        """
+        if owner in self._heard or owner not in self._sessions:
+            return False
+        if owner not in self._hearing:
+            self._hearing.add(owner)
+            self._spawn(self._hear(owner), "pumphouse-hearing")
+        return True
+
+    async def _until_heard(self) -> None:
+        while self._hearing and not self._is_closing:
+            await breathe()
+
+    async def _hear(self, owner: str) -> None:
+        """Let a client's requests be read and begin, then end those of its leases that are over."""
+        until_s = SYSTEM_CLOCK.now_s() + _HEARING_S
+        quiet_turns = 0
+        while quiet_turns < _QUIET_TURNS and SYSTEM_CLOCK.now_s() < until_s:
+            await breathe()
+            writer = self._sessions.get(owner)
+            quiet_turns = 0 if writer is not None and _has_unread(writer) else quiet_turns + 1
+        self._hearing.discard(owner)
+        self._heard.add(owner)
+        self._engine.catch_up()
+        self._heard.discard(owner)
 
     def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -118,6 +165,9 @@ class Server:
         task.add_done_callback(self._tasks.discard)
 
 
-def _write(writer: StreamWriter, answer: wire.Answer) -> None:
-    if not writer.is_closing():
-        writer.write(wire.frame(answer))
+def _has_unread(writer: StreamWriter) -> bool:
+    if writer.is_closing():
+        return False
+    count = array("i", [0])
+    fcntl.ioctl(writer.get_extra_info("socket").fileno(), termios.FIONREAD, count)
+    return count[0] > 0

@@ -31,8 +31,10 @@ async def answer_session(engine: Engine, owner: str, request: SessionRequest) ->
             return wire.encode(None if grant is None else _packed(grant, now_s()))
         case wire.ReceiveInSession():
             return pack_deliveries(await _receive(engine, sessions, owner, request), now_s())
-        case wire.RenewSession(_, queue, _, _, lease_s):
-            until_s = await sessions.renew(queue, _grant_of(request), lease_s=lease_s)
+        case wire.RenewSession(_, queue, _, _, lease_s, asked_at_s):
+            until_s = await sessions.renew(
+                queue, _grant_of(request), lease_s=lease_s, asked_at_s=asked_at_s
+            )
             return wire.encode(until_s - now_s())
         case wire.ReleaseSession(_, queue):
             await sessions.release(queue, _grant_of(request))
@@ -51,6 +53,7 @@ def pack_deliveries(deliveries: Sequence[Delivery], now_s: float) -> bytes:
                 d.attempt,
                 d.lease_expires_at_s - now_s,
                 d.broker_id,
+                d.lease_expires_at_s,
             )
             for d in deliveries
         ]
@@ -88,4 +91,4 @@ def _grant_of(
 
 
 def _packed(grant: Grant, now_s: float) -> wire.Granted:
-    return wire.Granted(grant.session, grant.token, grant.expires_at_s - now_s)
+    return wire.Granted(grant.session, grant.token, grant.expires_at_s - now_s, grant.expires_at_s)

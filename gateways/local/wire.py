@@ -7,7 +7,7 @@ effect, until `done_below` of a later request says that the client has them.
 
 from __future__ import annotations
 
-from asyncio import StreamReader
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -39,7 +39,9 @@ class _Frame(msgspec.Struct, array_like=True, frozen=True, tag=True):
 
 
 class Hello(_Frame, frozen=True):
-    """The first frame of a client; answered like a request with number 0."""
+    """The first frame of a client; answered like a request with number 0, with the host's clock
+    (nothing from an older release).
+    """
 
     owner: Owner
     protocol: int
@@ -76,6 +78,8 @@ class Settle(_Frame, frozen=True):
     queue: str
     receipts: list[str]
     actions: list[Seconds | None]
+    asked_at_s: Seconds | None = None
+    """As `Extend.asked_at_s`: what was asked for in time counts."""
 
     def __post_init__(self) -> None:
         if len(self.receipts) != len(self.actions):
@@ -89,6 +93,9 @@ class Extend(_Frame, frozen=True):
     queue: str
     receipts: list[str]
     lease_s: Seconds
+    asked_at_s: Seconds | None = None
+    """When, by the host's clock: the lease counts from then, however long it lay unread. None
+    from an older release: from when it is read."""
 
 
 class AcceptSession(_Frame, frozen=True):
@@ -124,6 +131,8 @@ class RenewSession(_Frame, frozen=True):
     session: str
     token: str
     lease_s: Seconds
+    asked_at_s: Seconds | None = None
+    """As `Extend.asked_at_s`."""
 
 
 class ReleaseSession(_Frame, frozen=True):
@@ -222,21 +231,26 @@ decode_answer = msgspec.msgpack.Decoder(Answer).decode
 
 
 class Handed(msgspec.Struct, array_like=True, frozen=True):
-    """A delivery on the wire. The lease as time left: clocks are not compared."""
+    """A delivery on the wire."""
 
     packed: bytes
     receipt: str
     attempt: int
     left_s: float
+    """What was left of the lease when it was sent; all that an older release knows."""
     broker_id: str | int | None
+    expires_at_s: float | None = None
+    """When the lease ends by the host's clock, so that an answer which lies unread makes it no
+    longer."""
 
 
 class Granted(msgspec.Struct, array_like=True, frozen=True):
-    """A session on the wire. The lock as time left: clocks are not compared."""
+    """A session on the wire, with the end of its lock as `Handed` has that of a lease."""
 
     session: str
     token: str
     left_s: float
+    expires_at_s: float | None = None
 
 
 class Count(msgspec.Struct, array_like=True, frozen=True):
@@ -261,6 +275,16 @@ def frame(content: Request | Answer) -> bytes:
     """A request or an answer as it travels."""
     body = encode(content)
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+def write(writer: StreamWriter, content: Request | Answer) -> None:
+    """Send, unless the connection is over: whoever reads from it finds that out.
+
+    A request is asked again of the next host, so nothing is lost by leaving it unsent. uvloop
+    raises a bare RuntimeError for a write to a closed transport, asyncio only warns.
+    """
+    if not writer.is_closing():
+        writer.write(frame(content))
 
 
 async def read_frame(reader: StreamReader) -> bytes:

@@ -8,6 +8,7 @@ over at once, not through a queue and a task.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -57,12 +58,23 @@ class PumpClient(Client):
         own = (self._reading_task, self._ping_interval_task, self._flusher_task)
         theirs = (each._wait_for_msgs_task for each in self._subs.values())
         for task in (*own, *theirs):
-            if task is not None:
+            if task is not None and task is not asyncio.current_task():
                 task.cancel()
         self._subs.clear()
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None:
             writer.transport.abort()
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """A connection that was reset cannot be flushed, which the SDK tries: it would stop there,
+        half-way, and in a task that nothing waits for.
+        """
+        try:
+            await super()._close(status, do_cbs)
+        except OSError:
+            self.abort()
+            if do_cbs and self._closed_cb is not None:
+                await self._closed_cb()
 
     async def _process_msg(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes

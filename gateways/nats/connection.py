@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
 from typing import Any
 
-from pump.backoff import RECONNECT
+from pump.backoff import UNREACHABLE
 from pump.clock import Clock
 from pump.errors import ConfigurationError, ConnectionFailed, PumpError
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
+from pump.secret import revealed
+from pump.tasks import in_thread
 
 from .errors import connect_fault
 from .exchange import Answer, Request
@@ -95,6 +97,11 @@ class NatsConnection:
         link = await self.link()
         return await link.request_all(requests, timeout_s=self._settings.request_timeout_s)
 
+    def later(self, work: Callable[[Link], Coroutine[Any, Any, None]]) -> None:
+        """Have something done over the link there is; without one it is not done."""
+        if self._link is not None:
+            self._link.later(work(self._link))
+
     async def aclose(self) -> None:
         """Idempotent."""
         self._is_closed = True
@@ -115,7 +122,7 @@ class NatsConnection:
             link = await self._try()
         except PumpError:
             self._failure_count += 1
-            pause_s = RECONNECT.delay_s(self._failure_count, self._clock.chance())
+            pause_s = UNREACHABLE.delay_s(self._failure_count, self._clock.chance())
             self._next_try_at_s = self._clock.now_s() + pause_s
             raise
         if self._lost is not None:
@@ -128,7 +135,7 @@ class NatsConnection:
         settings = self._settings
         link = Link(settings.target, self._clock)
         # Imports and certificates are read from files.
-        client, options = await asyncio.to_thread(_prepared, settings)
+        client, options = await in_thread(_prepared, settings)
         hosts = dict.fromkeys((*settings.hosts, *self._discovered))
         try:
             async with self._clock.timeout(settings.connect_timeout_s * len(hosts)):
@@ -169,7 +176,8 @@ class NatsConnection:
 
     def _fault(self, error: BaseException) -> PumpError:
         settings = self._settings
-        secrets = tuple(each for each in (settings.password, settings.token) if each)
+        given = (settings.password, settings.token)
+        secrets = tuple(each.reveal() for each in given if each)
         return connect_fault(error, settings.target, secrets)
 
 
@@ -203,9 +211,12 @@ def _options(settings: NatsSettings) -> dict[str, Any]:
         "ping_interval": PING_INTERVAL_S,
         "pending_size": _BUFFER_BYTES,
     }
-    for name in ("user", "password", "token"):
-        if getattr(settings, name) is not None:
-            options[name] = getattr(settings, name)
+    login = {
+        "user": settings.user,
+        "password": revealed(settings.password),
+        "token": revealed(settings.token),
+    }
+    options |= {name: text for name, text in login.items() if text is not None}
     if settings.credentials_file is not None:
         options["user_credentials"] = _credentials(settings.credentials_file)
     if settings.has_tls:

@@ -16,10 +16,12 @@ from .calls import JetStream
 from .errors import RequestRefused
 from .exchange import Request
 from .fetching import Fetched, Wish, fetch
+from .hand_backs import HandBacks
 from .inbound import delivery_of
 from .limits import NATS
+from .link import Link
 from .names import CONSUMER
-from .pulls import Ending
+from .pulls import Arrived, Ending
 from .queue_facts import KnownQueues, QueueFacts
 from .queue_settings import QueueSettings
 from .receipts import Receipts, subject_of
@@ -50,7 +52,8 @@ class NatsConsumer:
         self._clock = clock
         self._lease_s = subscription.lease.total_seconds()
         self._receipts = receipts
-        self._settling = Settling(api, self._names, receipts, clock=clock)
+        self._hand_backs = HandBacks(api)
+        self._settling = Settling(api, self._names, receipts, self._hand_backs, clock=clock)
         self._redrive = Redrive(api.connection, self._names.queue, clock=clock)
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
@@ -66,12 +69,12 @@ class NatsConsumer:
                 if deliveries:
                     return deliveries
             elif fetched.ending is Ending.DONE:
-                return ()
+                return []
             else:
                 looks += 1
                 self._look_again(fetched, looks)
             if self._clock.now_s() >= ends_at_s and fetched.ending is Ending.DONE:
-                return ()
+                return []
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """Past the lease's end, or a second time, is refused although the server would allow it.
@@ -108,7 +111,16 @@ class NatsConsumer:
             wait_s=wait_s,
             is_bounded=facts.is_bounded,
         )
-        return await fetch(self._api, wish, clock=self._clock)
+        return await fetch(
+            self._api,
+            wish,
+            clock=self._clock,
+            unwanted=lambda link, arrived: self._give_back(link, [arrived]),
+        )
+
+    def _give_back(self, link: Link, arrived: Sequence[Arrived]) -> None:
+        """Have it delivered again at once, untried; nothing waits for it."""
+        link.later(self._hand_backs.give_back(link, [each.message for each in arrived]))
 
     def _look_again(self, fetched: Fetched, looks: int) -> None:
         """Raise, unless asking once more may help."""
@@ -134,17 +146,21 @@ class NatsConsumer:
                 delivery_of(each, self._names, lease_s=self._lease_s, is_ordered=facts.is_strict)
                 for each in fetched.arrived
             ]
+            handed_back: set[str] = set()
+            if any(each.attempt > 1 for each in read):
+                read, handed_back = await self._hand_backs.counted(read)
             deliveries = await self._lease(read, facts)
             self._receipts.hold(
                 ((each.receipt, each.lease_expires_at_s) for each in deliveries),
                 now_s=self._clock.now_s(),
             )
+            self._receipts.handed_back |= handed_back
             limit = self._limit(facts)
             if limit is None:
                 return deliveries
             return [each for each in deliveries if not await self._is_exhausted(each, limit)]
         except BaseException:
-            fetched.hand_back()
+            self._give_back(fetched.link, fetched.arrived)
             raise
 
     async def _is_exhausted(self, delivery: Delivery, limit: Limit) -> bool:
@@ -162,6 +178,8 @@ class NatsConsumer:
             is_moved = await self._redrive.move(delivery, limit, attempt=attempt)
         finally:
             if is_moved:
+                if delivery.receipt in self._receipts.handed_back:
+                    self._settling.forget_hand_backs([delivery])
                 self._receipts.spend(delivery.receipt)
             else:
                 self._receipts.give_back(delivery.receipt)

@@ -1,4 +1,4 @@
-"""Fetching: a pull over the connection, which hands back what nobody takes."""
+"""Fetching: a pull over the connection, which loses nothing that came too late."""
 
 from __future__ import annotations
 
@@ -26,11 +26,6 @@ class Fetched:
     ending: Ending
     status: str
 
-    def hand_back(self) -> None:
-        """Have all of it delivered again at once."""
-        for each in self.arrived:
-            self.link.hand_back(each.message)
-
 
 @attrs.frozen(kw_only=True)
 class Wish:
@@ -48,12 +43,11 @@ async def fetch(
     wish: Wish,
     *,
     clock: Clock,
-    unwanted: Callable[[Arrived], None] | None = None,
+    unwanted: Callable[[Link, Arrived], None],
 ) -> Fetched:
     """Up to `max_count` messages, as soon as there is one, or none after `wait_s`.
 
-    Cancelled or failing, it has the server forget the pull, and hands back what came of it, or
-    hands it to `unwanted`.
+    Cancelled or failing, it has the server forget the pull, and what came of it goes to `unwanted`.
     """
     link = await api.connection.link()
     inbox = await link.open_inbox()
@@ -62,10 +56,8 @@ async def fetch(
     is_over = False
 
     def take(arrived: Arrived) -> None:
-        if unwanted is None:
-            link.hand_back(arrived.message)
-        elif arrived.message.reply:
-            unwanted(arrived)
+        if arrived.message.reply:
+            unwanted(link, arrived)
 
     subject = api.subject(f"CONSUMER.MSG.NEXT.{wish.consumer}")
     request = pull_request(max_count=wish.max_count, wait_s=wish.wait_s, is_bounded=wish.is_bounded)

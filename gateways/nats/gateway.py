@@ -16,14 +16,17 @@ from .admin import NatsAdmin
 from .calls import JetStream
 from .connection import NatsConnection
 from .consumer import NatsConsumer
+from .exchange import Request
 from .limits import FORGETFUL_S, NATS
+from .link import Link
 from .producer import NatsProducer
 from .queue_facts import KnownQueues
 from .queue_settings import QueueSettings
-from .receipts import Receipts
+from .receipts import Receipts, subject_of
 from .session import NatsSession
 from .sessions import Sessions, let_go
 from .settings import NatsSettings
+from .settling import nak
 
 _RELEASE_S = 2.0
 """How long closing waits for the locks of sessions to be released."""
@@ -97,8 +100,20 @@ class NatsGateway:
         return NatsAdmin(self._api, self._known, clock=self._clock)
 
     def _doubt(self, alive_until_s: float) -> None:
+        since_s, now_s = alive_until_s - FORGETFUL_S, self._clock.now_s()
+        again: list[Request] = []
         for receipts in self._receipts.values():
-            receipts.doubt(alive_until_s - FORGETFUL_S)
+            receipts.doubt(since_s)
+            again += [
+                Request(subject=subject_of(receipt), payload=nak(delay_s))
+                for receipt, delay_s in receipts.to_tell_again(since_s, now_s=now_s)
+            ]
+        if again:
+            self._connection.later(lambda link: self._tell_again(link, again))
+
+    async def _tell_again(self, link: Link, deferrals: list[Request]) -> None:
+        """What was deferred; one that is not answered comes when the server has it come."""
+        await link.request_all(deferrals, timeout_s=self._settings.request_timeout_s)
 
 
 def from_url(url: str, clock: Clock | None = None) -> Gateway:

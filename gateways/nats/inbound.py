@@ -7,7 +7,7 @@ from pump.message import Delivery, Message
 from .names import QueueNames, name_of
 from .pulls import Arrived
 from .receipts import receipt_for
-from .wire import arrival_of, decode
+from .wire import arrival_of, decode, native_of
 
 
 def delivery_of(
@@ -31,6 +31,7 @@ def delivery_of(
         lease_expires_at_s=arrived.at_s + lease_s,
         is_ordered=is_ordered,
         broker_id=sequence,
+        native=native_of(message.headers),
     )
 
 

@@ -18,6 +18,11 @@ GRACE_S: Final = 0.25
 what was settled in time has to arrive before anybody else is given the message."""
 FORGETFUL_S: Final = 1.0
 """How long after a delivery a server that is killed may forget it; seen were some 50 ms."""
+COARSE_S: Final = 1.5
+"""How much sooner than it said a server that was restarted ends a lease or a deferral: it writes
+their times down in whole seconds. Seen were 1.35 s."""
+MAX_DEFERRALS: Final = 10_000
+"""How many deferrals of a queue are remembered, to be told again to a server that restarted."""
 MAX_WAITING: Final = 16_384
 """Receives that may wait on one queue at once, over all processes."""
 MAX_IN_FLIGHT: Final = 512
@@ -32,6 +37,8 @@ NATS = Capabilities(
     has_deduplication=True,
     has_sessions=True,
     has_session_choice=True,
+    # How often a message was handed back is kept beside its stream.
+    has_uncounted_abandon=True,
     # By the delivery count of the server, moved by the consumer that meets it.
     has_native_redrive=True,
     has_peek=True,
@@ -47,5 +54,7 @@ NATS = Capabilities(
     settle_linger_s=0.001,
     max_settle_calls=4,
     max_pollers=4,
-    emulated=frozenset({"has_sessions", "has_session_choice", "has_native_redrive"}),
+    emulated=frozenset(
+        {"has_sessions", "has_session_choice", "has_native_redrive", "has_uncounted_abandon"}
+    ),
 )

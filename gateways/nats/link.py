@@ -10,7 +10,7 @@ back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,7 +24,6 @@ from .inbox import Inbox
 from .incoming import Incoming, status_of
 
 CLOSE_PATIENCE_S = 1.0
-_NAK = b"-NAK"
 
 
 async def close(client: Any, clock: Clock) -> None:
@@ -125,10 +124,12 @@ class Link:
         if self.is_alive:
             self._start(self._client.fall_silent(inbox.subscription))
 
-    def hand_back(self, message: Incoming) -> None:
-        """Have a message delivered again at once; nobody waits for it."""
-        if message.reply and self.is_alive:
-            self._start(self.publish(message.reply, _NAK))
+    def later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done that nothing waits for but the closing of this link."""
+        if self.is_alive:
+            self._start(work)
+        else:
+            work.close()
 
     async def listen(self, subjects: Sequence[str], heard: Callable[[], None]) -> list[Any]:
         """Be told whenever something is published there; hand the result to `unlisten`."""

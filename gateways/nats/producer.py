@@ -25,6 +25,8 @@ from .names import QueueNames
 from .queue_facts import time_s
 from .wire import SCHEDULE, SCHEDULE_TARGET, encode, schedule_at, size_of
 
+_SCHEDULE_BYTES = 1_024
+"""More than the headers of a delay take."""
 _CLOCKS_AGREE_S = 60.0
 """How long a comparison of two clocks is good for: either may be set right meanwhile."""
 
@@ -73,12 +75,13 @@ class NatsProducer:
     def _pack(self, message: Message, due_at: str | None) -> _Parcel:
         names = self._names
         subject = target = names.subject(message.group)
-        headers = encode(message, stream=names.stream)
+        limit = self._api.connection.max_payload
+        headers = encode(message, stream=names.stream, max_bytes=limit - _SCHEDULE_BYTES)
         if due_at is not None:
             headers |= {SCHEDULE: due_at, SCHEDULE_TARGET: target}
             subject = names.schedule(new_id())
         request = Request(subject=subject, payload=message.body, headers=headers)
-        size, limit = size_of(headers, message.body), self._api.connection.max_payload
+        size = size_of(headers, message.body)
         error = MessageTooLarge(names.queue, size, limit) if size > limit else None
         return _Parcel(message, request, size, error)
 

@@ -27,6 +27,8 @@ from .settling import TERM
 from .wire import MESSAGE_ID, encode, legal_id, size_of
 
 _log = get_logger("gateways.nats")
+_ID_BYTES = 256
+"""More than the header of the copy's id takes."""
 
 
 @attrs.frozen
@@ -53,13 +55,18 @@ class Redrive:
         """
         target = QueueNames.of(limit.target)
         dead = dead_letter(
-            delivery.message, queue=self._queue, attempt=attempt, wall_s=self._clock.time_s()
+            delivery.message,
+            queue=self._queue,
+            attempt=attempt,
+            wall_s=self._clock.time_s(),
+            native=delivery.native,
         )
-        marks = encode(dead, stream=target.stream)
+        largest = self._connection.max_payload
+        marks = encode(dead, stream=target.stream, max_bytes=largest - _ID_BYTES)
         marks[MESSAGE_ID] = legal_id(f"{self._stream}:{delivery.broker_id}:{dead.id}")
         copy = Request(subject=target.subject(dead.group), payload=dead.body, headers=marks)
         try:
-            size, largest = size_of(marks, dead.body), self._connection.max_payload
+            size = size_of(marks, dead.body)
             if size > largest:
                 # The server would close the connection for it, each time it is met.
                 raise MessageTooLarge(limit.target, size, largest)

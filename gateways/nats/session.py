@@ -114,7 +114,7 @@ class NatsSession:
             self._require()
             left_s = max(ends_at_s - self._clock.now_s(), 0.0)
             if not await self._has_rested(left_s):
-                return ()
+                return []
             if ready := await self._ready(max_count):
                 return await self._returned(ready)
             left_s = max(ends_at_s - self._clock.now_s(), 0.0)
@@ -122,7 +122,7 @@ class NatsSession:
             for each in fetched.arrived:
                 self._keep(each)
             if not fetched.arrived and fetched.ending is Ending.DONE:
-                return ()
+                return []
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """Acks are the server's to confirm; what comes again stays here."""
@@ -192,7 +192,9 @@ class NatsSession:
             wait_s=wait_s,
         )
         # Handed back, what came too late would be overtaken by its successors.
-        fetched = await fetch(self._api, wish, clock=self._clock, unwanted=self._keep)
+        fetched = await fetch(
+            self._api, wish, clock=self._clock, unwanted=lambda _, arrived: self._keep(arrived)
+        )
         if fetched.ending is Ending.GONE:
             # Only who took the lock over deletes it.
             raise self._lose()

@@ -11,6 +11,7 @@ import attrs
 
 from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
+from pump.secret import Secret, optional_secret
 
 _FORM = "nats://[user:password@]host:4222[,host2]?tls=true&creds=/path/to/user.creds"
 DEFAULT_PORT = 4222
@@ -29,15 +30,17 @@ def _is_place(text: str) -> bool:
 
 @attrs.frozen(kw_only=True)
 class NatsSettings:
-    """How the gateway reaches a NATS server or cluster. Secrets stay out of every `repr`."""
+    """How the gateway reaches a NATS server or cluster. Password and token are given as text, and
+    shown and serialised nowhere (`pump.Secret`).
+    """
 
     hosts: tuple[str, ...] = attrs.field(
         default=(f"localhost:{DEFAULT_PORT}",), converter=_as_tuple
     )
     """`host:port` of each server; one that answers is enough, it names the others."""
     user: str | None = None
-    password: str | None = attrs.field(default=None, repr=False)
-    token: str | None = attrs.field(default=None, repr=False)
+    password: Secret | None = attrs.field(default=None, converter=optional_secret, repr=False)
+    token: Secret | None = attrs.field(default=None, converter=optional_secret, repr=False)
     credentials_file: str | None = None
     """A `.creds` file with a JWT and its key; needs the package `nkeys`."""
     tls: bool = False
@@ -71,6 +74,9 @@ class NatsSettings:
             )
 
     def _check_login(self) -> None:
+        for field in ("password", "token"):
+            if not isinstance(getattr(self, field), Secret | None):
+                raise ConfigurationError(f"NatsSettings.{field}", "…", "use text, or None")
         if self.password is not None and self.user is None:
             raise ConfigurationError("NatsSettings.user", None, "a password needs a user")
         given = [self.user, self.token, self.credentials_file]

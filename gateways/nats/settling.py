@@ -3,7 +3,8 @@
 | our word         | NATS's                                                               |
 |------------------|----------------------------------------------------------------------|
 | ack              | `+ACK`                                                               |
-| defer, abandon   | `-NAK`, with the delay                                               |
+| defer            | `-NAK`, with the delay                                               |
+| abandon          | `-NAK`, after its hand-back was written down                         |
 | extend           | `+WPI` for the queue's own lease; for another one `-NAK` with a      |
 |                  | delay: until that is over the message stays in hand and can be acked |
 | dead-letter      | `+TERM`, after its copy is stored                                    |
@@ -22,12 +23,12 @@ from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 from .calls import ApiError, JetStream, nanoseconds
 from .errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from .exchange import Answer, NoResponders, Request
-from .limits import GRACE_S
+from .hand_backs import NAK, HandBacks
+from .limits import COARSE_S, GRACE_S
 from .names import CONSUMER, QueueNames
 from .receipts import Receipts, subject_of
 
 ACK = b"+ACK"
-NAK = b"-NAK"
 TERM = b"+TERM"
 IN_PROGRESS = b"+WPI"
 
@@ -59,12 +60,19 @@ class Settling:
     """Settles and extends what was received from one queue, as long as its leases last."""
 
     def __init__(
-        self, api: JetStream, names: QueueNames, receipts: Receipts, *, clock: Clock
+        self,
+        api: JetStream,
+        names: QueueNames,
+        receipts: Receipts,
+        hand_backs: HandBacks,
+        *,
+        clock: Clock,
     ) -> None:
         self._api = api
         self._connection = api.connection
         self._names = names
         self._receipts = receipts
+        self._hand_backs = hand_backs
         self._clock = clock
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
@@ -85,8 +93,28 @@ class Settling:
             Request(subject=subject_of(each.delivery.receipt), payload=payload_of(each.action))
             for each in taken
         ]
-        answers = await self._ask_taken([each.delivery for each in taken], requests)
-        return [*refusals, *self._concluded([each.delivery for each in taken], answers)]
+        untried = [each.delivery for each in taken if isinstance(each.action, Abandon)]
+        answers = await self._ask_taken([each.delivery for each in taken], requests, untried)
+        acked = [each.delivery for each in taken if isinstance(each.action, Ack)]
+        acked = [each for each in acked if each.receipt in self._receipts.handed_back]
+        self._note_deferrals(taken, answers)
+        refused = self._concluded([each.delivery for each in taken], answers)
+        kept = {each.delivery for each in refused}
+        self.forget_hand_backs([each for each in acked if each not in kept])
+        return [*refusals, *refused]
+
+    def _note_deferrals(self, taken: Sequence[Settlement], answers: Sequence[Answer]) -> None:
+        now_s = self._clock.now_s()
+        for each, answer in zip(taken, answers, strict=True):
+            action = each.action
+            if isinstance(action, Defer) and action.delay_s > COARSE_S and _is_confirmed(answer):
+                due_at_s = now_s + action.delay_s
+                self._receipts.deferred(each.delivery.receipt, due_at_s=due_at_s, now_s=now_s)
+
+    def forget_hand_backs(self, removed: Sequence[Delivery]) -> None:
+        """Of messages that are gone: nothing waits for it."""
+        if removed:
+            self._connection.later(lambda link: self._hand_backs.forget(link, removed))
 
     async def extend(
         self, deliveries: Sequence[Delivery], *, lease_s: float, granted_s: float
@@ -122,9 +150,14 @@ class Settling:
         return Refusal(delivery, InvalidReceipt(self._names.queue, delivery.receipt))
 
     async def _ask_taken(
-        self, deliveries: Sequence[Delivery], requests: Sequence[Request]
+        self,
+        deliveries: Sequence[Delivery],
+        requests: Sequence[Request],
+        untried: Sequence[Delivery],
     ) -> list[Answer]:
         try:
+            if untried:
+                await self._hand_backs.note(untried)
             return await self._ask(requests)
         except BaseException:
             # Nobody knows whether they were applied; all of them may be repeated.
@@ -166,6 +199,10 @@ class Settling:
                 refusals.append(self.refusal(delivery))
         _raise_if_all_failed(answers)
         return refusals
+
+
+def _is_confirmed(answer: Answer) -> bool:
+    return not isinstance(answer, GatewayError | NoResponders)
 
 
 def _raise_if_all_failed(answers: Sequence[Answer]) -> None:

@@ -7,11 +7,17 @@ subject's last token, the de-duplication id as `Nats-Msg-Id`.
 
 A message without that header is somebody else's: its headers are taken under their own names,
 `Content-Type`, `Correlation-Id`, `Reply-To` and `Type` as the fields they mean.
+
+A rejected message has its headers, and why it was rejected, as headers of NATS besides, for readers
+that do not know us, unless the message gets too large by them. They are not read back: `Pump` holds
+the same.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -21,6 +27,7 @@ from typing import Final, Literal
 import attrs
 import msgspec
 
+from pump.headers import NATIVE, REJECTION_REASON
 from pump.message import JSON, Message
 
 HEADER: Final = "Pump"
@@ -31,6 +38,10 @@ SCHEDULE: Final = "Nats-Schedule"
 SCHEDULE_TARGET: Final = "Nats-Schedule-Target"
 
 _OF_THE_SERVER: Final = "nats-"
+_NATS: Final = "nats"
+_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
+"""What the SDK takes for a header's name."""
+_NO_TEXT: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _MAX_ID: Final = 200
 # Lower case, without - _ and dots: messageType, message-type and Message_Type are one name.
 _FIELDS: Final = {
@@ -64,18 +75,54 @@ _encode_ascii = json.JSONEncoder(separators=(",", ":")).encode
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-def encode(message: Message, *, stream: str) -> dict[str, str]:
+def encode(message: Message, *, stream: str, max_bytes: int = sys.maxsize) -> dict[str, str]:
     """The headers of a message on its way to a stream; `decode` makes it equal again."""
     headers = {HEADER: _pack(message), EXPECTED_STREAM: stream}
     if message.deduplication_id:
         headers[MESSAGE_ID] = legal_id(message.deduplication_id)
+    if REJECTION_REASON in message.headers:
+        whole = {**_natives(message), **headers}
+        if size_of(whole, message.body) <= max_bytes:
+            return whole
     return headers
+
+
+def native_of(headers: Mapping[str, str] | None) -> str | None:
+    """How another program spelled the headers that are fields of the message, None for none."""
+    if not headers or HEADER in headers:
+        return None
+    spelled = {field: name for name, field in reversed(_fields_in(headers))}
+    return json.dumps({_NATS: spelled}) if spelled else None
+
+
+def _natives(message: Message) -> dict[str, str]:
+    """The message's headers as another program would have set them."""
+    given = dict(message.headers)
+    for field, name in _spelled(given.pop(NATIVE, "{}")).items():
+        if field in _FIELDS.values() and (value := getattr(message, field)):
+            given[name] = value
+    return {
+        name: _NO_TEXT.sub(" ", text).strip()
+        for name, text in given.items()
+        if _NAME(name) and not name.lower().startswith(_OF_THE_SERVER)
+    }
+
+
+def _spelled(native: str) -> dict[str, str]:
+    try:
+        return msgspec.convert(json.loads(native)[_NATS], dict[str, str])
+    except (*_UNREADABLE, KeyError, TypeError):
+        return {}
 
 
 def size_of(headers: Mapping[str, str], body: bytes) -> int:
     """What the server counts against its `max_payload`: headers and body, in bytes."""
-    lines = sum(len(name) + len(text) + len(": \r\n") for name, text in headers.items())
+    lines = sum(len(name) + _length(text) + len(": \r\n") for name, text in headers.items())
     return len("NATS/1.0\r\n\r\n") + lines + len(body)
+
+
+def _length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def schedule_at(time_s: float) -> str:
@@ -98,7 +145,12 @@ class Arrival:
     consumer: str
     attempt: int
     sequence: int
-    stored_at_s: float
+    stored_at_ns: int
+
+    @property
+    def stored_at_s(self) -> float:
+        """The same as Unix time."""
+        return self.stored_at_ns / 1e9
 
 
 def arrival_of(reply: str) -> Arrival | None:
@@ -117,7 +169,7 @@ def arrival_of(reply: str) -> Arrival | None:
             consumer=said[1],
             attempt=max(1, int(said[2])),
             sequence=int(said[3]),
-            stored_at_s=int(said[5]) / 1e9,
+            stored_at_ns=int(said[5]),
         )
     except (ValueError, IndexError):
         return None
@@ -153,14 +205,19 @@ def decode(
     )
 
 
+def _fields_in(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The headers whose names are those of fields, and which ones."""
+    found = [(name, _FIELDS.get(name.lower().translate(_SPELLING))) for name in headers]
+    return [(name, field) for name, field in found if field is not None]
+
+
 def _sorted_out(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    fields: dict[str, str] = {}
+    # The first of two that mean one field.
+    spelled = {field: name for name, field in reversed(_fields_in(headers))}
+    fields = {field: headers[name] for field, name in spelled.items()}
     others: dict[str, str] = {}
     for name, text in headers.items():
-        field = _FIELDS.get(name.lower().translate(_SPELLING))
-        if field is not None and field not in fields:
-            fields[field] = text
-        elif not name.lower().startswith(_OF_THE_SERVER):
+        if name not in spelled.values() and not name.lower().startswith(_OF_THE_SERVER):
             others[name] = text
     return fields, others
 

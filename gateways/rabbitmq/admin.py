@@ -7,16 +7,34 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pump.errors import QueueMismatch, QueueNotFound, UnsupportedOperation
+from pump.findings import Finding, error, warning
 from pump.message import Message
 from pump.ports import QueueStats
-from pump.subscription import MakeChannels, QueueSpec
+from pump.subscription import MakeChannels, QueueSpec, Subscription
 
 from .connection import Link
 from .errors import Where
+from .limits import HEARTBEATS
 from .names import checked_name, sessions_name
 from .queue_arguments import DELIVERY_LIMIT, arguments_of
 from .registry import Entry
 from .topology import DELAY, Topology
+
+
+def lease_findings(subscription: Subscription, *, heartbeat_s: float) -> list[Finding]:
+    """Whether a process that stands still keeps messages for longer than its leases say. Pure."""
+    silence_s, lease_s = HEARTBEATS * heartbeat_s, subscription.lease.total_seconds()
+    if lease_s >= silence_s:
+        return []
+    return [
+        warning(
+            f"subscription {subscription.name}",
+            f"lease is {lease_s:g} s, but what a process that stands still holds, sessions too, "
+            f"comes free only after {HEARTBEATS} heartbeats, {silence_s:g} s",
+            f"add heartbeat={max(1, int(lease_s / HEARTBEATS))} to the URL, or use a lease of "
+            f"{silence_s:g} s",
+        )
+    ]
 
 
 class RabbitMQAdmin:
@@ -50,7 +68,29 @@ class RabbitMQAdmin:
         elif spec.dead_letter_queue is not None:
             await self._make_missing(spec.dead_letter_queue)
         await self._declare(spec)
+        if make is MakeChannels.CREATE:
+            # At every start: another process may have made it a moment ago.
+            await self._topology.secure()
         await self._topology.registry.add(Entry(spec.name))
+
+    async def missing(self, subscription: Subscription) -> list[Finding]:
+        """Which of the subscription's queues are not there and are not going to be made."""
+        found: list[Finding] = []
+        if subscription.make_channels is MakeChannels.CREATE:
+            return found
+        for spec in subscription.queue_specs():
+            try:
+                await self._topology.count(spec.name)
+            except QueueNotFound:
+                detail = f"queue {spec.name!r} does not exist, and make_channels is "
+                found.append(
+                    error(
+                        f"subscription {subscription.name}",
+                        f"{detail}{subscription.make_channels.value!r}",
+                        "create the queue, or set make_channels='create'",
+                    )
+                )
+        return found
 
     async def queues(self) -> Sequence[QueueStats]:
         """Those that a gateway of ours has made, and those that this one was asked for."""

@@ -253,7 +253,7 @@ def _url(settings: RabbitMQSettings) -> URL:
     base = URL.build(
         scheme="amqps" if settings.is_tls else "amqp",
         user=settings.user,
-        password=settings.password,
+        password=settings.password.reveal(),
         host=settings.host,
         port=settings.port,
         query={key: value for key, value in query.items() if value is not None},

@@ -17,11 +17,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pump.backoff import RECONNECT
 from pump.clock import Clock
-from pump.errors import ConnectionFailed, PoolExhausted
+from pump.errors import ConnectionFailed, PoolExhausted, Throttled
+from pump.tasks import in_thread
 
 from .errors import Where, translated
 from .settings import RabbitMQSettings
@@ -57,13 +58,18 @@ class Link:
         return self._settings.address
 
     @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._connection is not None and not self._connection.is_closed
+
+    @property
     def server(self) -> str:
         """The broker's version, once connected."""
         return self._server
 
     async def open(self) -> None:
         """Connect; raises what keeps it from doing so. Idempotent."""
-        await asyncio.to_thread(_load_sdk)
+        await in_thread(_load_sdk)
         self.allow()
         await self.connection()
 
@@ -89,7 +95,7 @@ class Link:
             return self._connection
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.create_task(self._connect(), name="rabbitmq connect")
-            self._connecting.add_done_callback(_look_at)
+            self._connecting.add_done_callback(look_at)
         with translated(Where(self.address, "connecting")):
             return await asyncio.shield(self._connecting)
 
@@ -98,7 +104,9 @@ class Link:
         await self._clock.sleep(max(0.0, self._calm_at_s - self._clock.now_s()))
 
     async def channel(self, *, confirms: bool = False) -> Channel:
-        """A channel of the caller's own, which he closes."""
+        """A channel of the caller's own, which he closes. `Throttled` when the broker is connected
+        and does not answer.
+        """
         from . import amqp
 
         connection = await self.connection()
@@ -107,11 +115,15 @@ class Link:
         opening = asyncio.ensure_future(amqp.open_channel(connection, confirms=confirms))
         with translated(Where(self.address, "opening a channel")):
             try:
-                # Cancelled in the middle, the SDK would close the channel by an error.
-                return await asyncio.shield(opening)
-            except asyncio.CancelledError:
+                async with self._clock.timeout(self._settings.connect_timeout_s):
+                    # Cancelled in the middle, the SDK would close the channel by an error.
+                    return await asyncio.shield(opening)
+            except (asyncio.CancelledError, TimeoutError) as error:
                 opening.add_done_callback(_close_opened)
-                raise
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                # Connected, and silent: a broker that is short of memory or disk is.
+                raise Throttled(self.address) from None
 
     @asynccontextmanager
     async def brief_channel(self, where: Where) -> AsyncIterator[Channel]:
@@ -157,11 +169,15 @@ def _load_sdk() -> None:
 
 
 async def close_channel(channel: Channel) -> None:
-    """Close a channel, however it is; what it held goes back to its queues."""
+    """Close a channel, however it is; what it held goes back to its queues. A broker that does not
+    answer is not waited for: the channel goes with its connection.
+    """
     if channel.is_closed or channel.connection.is_closed:
         return
+    closing = asyncio.ensure_future(channel.close(timeout=_CLOSING_S))
+    closing.add_done_callback(look_at)
     try:
-        await asyncio.shield(asyncio.ensure_future(channel.close()))
+        await asyncio.shield(closing)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -179,10 +195,12 @@ async def _close(connection: Connection, clock: Clock) -> None:
         return
 
 
-def _look_at(task: asyncio.Task[Connection]) -> None:
-    """An error that nobody waits for any more is nobody's business."""
-    if not task.cancelled():
-        task.exception()
+def look_at(work: asyncio.Future[Any]) -> None:
+    """Have seen how it ended: asyncio complains of an error that its caller no longer waits for,
+    such as that of a connection which was lost after the caller was cancelled.
+    """
+    if not work.cancelled():
+        work.exception()
 
 
 def _close_opened(opening: asyncio.Future[Channel]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pump.clock import Clock
@@ -20,7 +20,7 @@ from .leases import Lease, Terms
 from .limits import RECEIVE_BATCH
 from .settling import Settling, hand_back
 from .tap import Tap, Taps
-from .wire import attempt_of, decode
+from .wire import attempt_of, decode, native_of
 
 if TYPE_CHECKING:
     from .amqp import Channel, Received
@@ -44,6 +44,7 @@ class RabbitMQConsumer:
         self._taps: Taps | None = None
         self._opening = asyncio.Lock()
         self._given_up: set[asyncio.Task[None]] = set()
+        self._tell_lost: Callable[[Sequence[Delivery]], None] | None = None
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
         """Subscribes for `max_count` messages, and unsubscribes as soon as there is one."""
@@ -52,11 +53,19 @@ class RabbitMQConsumer:
             self._receive(tap, min(max_count, RECEIVE_BATCH), wait_s), name="rabbitmq receive"
         )
         try:
-            return await asyncio.shield(work)
+            deliveries = await asyncio.shield(work)
         except asyncio.CancelledError:
             tap.give_up()
             self._finish(work)
             raise
+        if self._channel is None or self._channel.is_closed:
+            # Since the work ended: what is lost was told before the caller knew of it.
+            return [each for each in deliveries if each.receipt in self._settling.leases]
+        return deliveries
+
+    def when_lost(self, tell: Callable[[Sequence[Delivery]], None]) -> None:
+        """Leases end with their channel, and so with their connection."""
+        self._tell_lost = tell
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """Returns when the broker has taken it in; see `settling`."""
@@ -75,7 +84,7 @@ class RabbitMQConsumer:
         channel, self._channel = self._channel, None
         if channel is not None:
             await close_channel(channel)
-            self._settling.forget(channel)
+            self._settling.leases.lose(channel)
 
     async def _receive(self, tap: Tap, count: int, wait_s: float) -> Sequence[Delivery]:
         ends_at_s = self._clock.now_s() + wait_s
@@ -132,6 +141,7 @@ class RabbitMQConsumer:
             ),
             lease_expires_at_s=ends_at_s,
             broker_id=parcel.stored_id,
+            native=native_of(parcel),
         )
         return Lease(
             delivery,
@@ -148,10 +158,16 @@ class RabbitMQConsumer:
         async with self._opening:
             if self._channel is None or self._taps is None or self._channel.is_closed:
                 if self._channel is not None:
-                    self._settling.forget(self._channel)
-                self._channel = await self._link.channel()
-                self._taps = Taps(self._channel, self._queue)
+                    self._lose(self._channel)
+                self._channel = channel = await self._link.channel()
+                channel.closing.add_done_callback(lambda _: self._lose(channel))
+                self._taps = Taps(channel, self._queue)
             return self._channel, self._taps
+
+    def _lose(self, channel: Channel) -> None:
+        lost = self._settling.leases.lose(channel)
+        if lost and self._tell_lost is not None:
+            self._tell_lost(lost)
 
     def _finish(self, work: asyncio.Task[Sequence[Delivery]]) -> None:
         finishing = asyncio.create_task(self._give_back(work), name="rabbitmq give back")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,7 @@ import attrs
 from pump.errors import (
     AccessDenied,
     ConnectionFailed,
+    MessageTooLarge,
     PumpError,
     QueueMismatch,
     QueueNotFound,
@@ -21,6 +23,7 @@ MAX_DETAIL = 300
 """How many characters of the broker's own words an error repeats."""
 _NOT_OPENED = "Expected one of ['Connection.OpenOk'], got <Connection.Close"
 """All that the SDK tells of a virtual host that was refused."""
+_TOO_LARGE = re.compile(r"message size (\d+) is larger than \D*(\d+)")
 
 
 @attrs.frozen
@@ -70,7 +73,7 @@ def fault_of(error: BaseException, where: Where) -> PumpError | None:
         case sdk.ChannelAccessRefused() | sdk.ChannelLockedResource():
             return AccessDenied(where.target, where.operation)
         case sdk.ChannelPreconditionFailed():
-            return QueueMismatch(where.queue, detail)
+            return _precondition(detail, where)
         case sdk.ProbableAuthenticationError() | sdk.AuthenticationError():
             return AccessDenied(where.address, "logging in")
         case sdk.ConnectionInternalError():
@@ -89,6 +92,15 @@ def fault_of(error: BaseException, where: Where) -> PumpError | None:
         case RuntimeError() if "closed" in detail:
             return ConnectionFailed(where.address, detail)
     return None
+
+
+def _precondition(detail: str, where: Where) -> PumpError:
+    """Which condition of the broker's was not met: its words alone tell a body that is over its
+    `max_message_size` from a queue that is another.
+    """
+    if (sizes := _TOO_LARGE.search(detail)) is not None:
+        return MessageTooLarge(where.queue, int(sizes[1]), int(sizes[2]))
+    return QueueMismatch(where.queue, detail)
 
 
 def _refusal(detail: str, where: Where) -> PumpError:

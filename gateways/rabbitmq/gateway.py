@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from weakref import WeakSet
 
 from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK, Clock
 from pump.errors import UnsupportedOperation
+from pump.findings import Finding
+from pump.handler_times import HandlerTimes
 from pump.outcome import ACK, Settlement
-from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
+from pump.ports import ConsumerPort, Gateway, ProducerPort, SessionPort
 from pump.subscription import QueueSpec, Subscription
 
-from .admin import RabbitMQAdmin
+from .admin import RabbitMQAdmin, lease_findings
 from .connection import Link
 from .consumer import RabbitMQConsumer
 from .leases import Terms
@@ -112,7 +115,18 @@ class RabbitMQGateway:
         self._topology.registry.note(checked_name(queue))
         return RabbitMQProducer(self._topology, queue, max_body_bytes=self._settings.max_body_bytes)
 
-    def admin(self) -> AdminPort:
+    async def examine(
+        self, subscriptions: Sequence[Subscription], observed: Mapping[str, HandlerTimes]
+    ) -> Sequence[Finding]:
+        """Looks for queues that are missing, and leases that end later than they say."""
+        admin, found = self.admin(), list[Finding]()
+        await self._link.connection()
+        for subscription in subscriptions:
+            found += await admin.missing(subscription)
+            found += lease_findings(subscription, heartbeat_s=self._settings.heartbeat_s)
+        return found
+
+    def admin(self) -> RabbitMQAdmin:
         return RabbitMQAdmin(
             self._link,
             self._topology,

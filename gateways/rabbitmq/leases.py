@@ -5,7 +5,7 @@ RabbitMQ knows no end of a delivery but that of its channel, so the end is kept 
 | a lease is | when                                      | and then                               |
 |------------|-------------------------------------------|----------------------------------------|
 | held       | received, its end ahead, its channel open | it may be settled or extended          |
-| taken      | a settlement of it is on its way          | nothing else may happen to it          |
+| taken      | a settlement of it is on its way          | it may be extended, and nothing else   |
 | held again | the broker was not told after all         |                                        |
 | due        | its end has passed                        | the message is handed back             |
 | gone       | settled, handed back, or its channel died | every later use of it is refused       |
@@ -75,6 +75,9 @@ class Leases:
     def __len__(self) -> int:
         return len(self._held)
 
+    def __contains__(self, receipt: str) -> bool:
+        return receipt in self._held
+
     def __iter__(self) -> Iterator[Lease]:
         return iter(list(self._held.values()))
 
@@ -84,23 +87,33 @@ class Leases:
         heapq.heappush(self._ends, (lease.ends_at_s, lease.delivery.receipt))
 
     def find(self, receipt: str, now_s: float) -> Lease | None:
-        """The lease of a receipt that is ours and nobody's settlement, as far as we know."""
+        """The lease of a receipt that is ours, as far as we know; it may be taken."""
         lease = self._held.get(receipt)
-        if lease is None or lease.is_taken or lease.ends_at_s <= now_s or lease.channel.is_closed:
+        if lease is None or lease.ends_at_s <= now_s or lease.channel.is_closed:
             return None
         return lease
 
     def take(self, receipt: str, now_s: float) -> Lease | None:
         """The lease, taken for a settlement; None when it is not to be had."""
         lease = self.find(receipt, now_s)
-        if lease is not None:
-            lease.is_taken = True
+        if lease is None or lease.is_taken:
+            return None
+        lease.is_taken = True
         return lease
 
     def give_back(self, lease: Lease) -> None:
         """The settlement did not come about: it may be tried again."""
         lease.is_taken = False
         heapq.heappush(self._ends, (lease.ends_at_s, lease.delivery.receipt))
+
+    def lose(self, channel: Channel) -> list[Delivery]:
+        """A channel has closed, and the broker owns what was received through it: forget that, and
+        return what no settlement was on its way for.
+        """
+        lost = [lease for lease in self if lease.channel is channel]
+        for lease in lost:
+            self.spend(lease)
+        return [lease.delivery for lease in lost if not lease.is_taken]
 
     def spend(self, lease: Lease) -> None:
         """The message is settled, or no longer ours."""

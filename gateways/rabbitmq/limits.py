@@ -16,6 +16,8 @@ MAX_NAME_BYTES: Final = 255
 RECEIVE_BATCH: Final = 500
 PUBLISH_BATCH: Final = 500
 """Publishes that wait for their confirms together."""
+HEARTBEATS: Final = 3
+"""Silent for as many, a peer is taken for dead."""
 TIMEOUT_MARGIN_S: Final = 90.0
 """RabbitMQ looks once a minute for deliveries that are over its `consumer_timeout`."""
 

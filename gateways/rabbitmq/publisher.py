@@ -6,10 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pump.clock import Clock
-from pump.errors import PumpError, QueueNotFound, Throttled
+import attrs
 
-from .connection import Link, close_channel
+from pump.clock import Clock
+from pump.errors import (
+    ConnectionFailed,
+    MessageTooLarge,
+    PumpError,
+    QueueNotFound,
+    Throttled,
+)
+
+from .connection import Link, look_at
 from .errors import Where, fault_of, translated
 from .limits import PUBLISH_BATCH
 from .wire import Parcel
@@ -53,15 +61,17 @@ class Publisher:
         work = asyncio.create_task(self._publish(addressed), name="rabbitmq publish")
         self._tasks.add(work)
         work.add_done_callback(self._tasks.discard)
+        work.add_done_callback(look_at)
         return await asyncio.shield(work)
 
     async def aclose(self) -> None:
-        """Wait for what is under way, then close the channel, if it was ever needed."""
+        """Wait for what is under way, which ends at the latest when nothing was confirmed in time.
+        The channel is closed with its connection: a broker that is short of memory answers nothing
+        on a connection that publishes.
+        """
         while self._tasks:
             await asyncio.wait(list(self._tasks))
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            await close_channel(channel)
+        self._channel = None
 
     async def _publish(self, addressed: Sequence[Addressed]) -> list[Fate]:
         fates: list[Fate] = []
@@ -83,7 +93,7 @@ class Publisher:
             with translated(self._where(chunk[0][0])):
                 answers = await self._answers(chunk)
             pairs = zip(chunk, answers, strict=True)
-            return [self._fate(queue, answer) for (queue, _), answer in pairs]
+            return [self._fate(queue, parcel, answer) for (queue, parcel), answer in pairs]
         finally:
             for each in ids:
                 del self._under_way[each]
@@ -92,13 +102,14 @@ class Publisher:
     async def _answers(self, chunk: Sequence[Addressed]) -> list[object]:
         from . import amqp
 
-        channel = await self._opened()
+        ends_at_s = self._clock.now_s() + self._patience_s
+        channel = await self._opened(chunk[0][0])
         try:
             async with self._writing:
                 answers = await amqp.publish(channel, chunk)
             try:
                 # A broker that is short of memory or disk does not answer until it has some.
-                async with self._clock.timeout(self._patience_s):
+                async with self._clock.timeout(max(0.0, ends_at_s - self._clock.now_s())):
                     await asyncio.wait(answers)
             except TimeoutError:
                 pass
@@ -109,12 +120,13 @@ class Publisher:
 
     def _answer(self, queue: str, answer: asyncio.Future[Any]) -> object:
         if not answer.done():
+            answer.add_done_callback(look_at)
             return Throttled(self._where(queue).target)
         if answer.cancelled():
             return asyncio.CancelledError()
         return answer.exception() or answer.result()
 
-    def _fate(self, queue: str, answer: object) -> Fate:
+    def _fate(self, queue: str, parcel: Parcel, answer: object) -> Fate:
         from . import amqp
 
         if amqp.is_confirmed(answer):
@@ -127,13 +139,27 @@ class Publisher:
         fault = fault_of(answer, self._where(queue))
         if fault is None:
             raise answer
+        if fault is not answer and isinstance(fault, MessageTooLarge):
+            return self._too_large(parcel, fault)
         return fault
 
-    async def _opened(self) -> Channel:
-        async with self._opening:
-            if self._channel is None or self._channel.is_closed:
-                self._channel = await self._link.channel(confirms=True)
-            return self._channel
+    def _too_large(self, parcel: Parcel, fault: MessageTooLarge) -> Fate:
+        """The broker closes the channel for one that is too large, and all on it are in doubt."""
+        if len(parcel.body) > fault.max_size:
+            return attrs.evolve(fault, size=len(parcel.body))
+        return ConnectionFailed(self._link.address, f"closed over another message: {fault}")
+
+    async def _opened(self, queue: str) -> Channel:
+        try:
+            async with self._clock.timeout(self._patience_s), self._opening:
+                if self._channel is None or self._channel.is_closed:
+                    self._channel = await self._link.channel(confirms=True)
+                return self._channel
+        except TimeoutError:
+            if self._link.is_connected:
+                raise Throttled(self._where(queue).target) from None
+            detail = f"no connection within {self._patience_s:g} s"
+            raise ConnectionFailed(self._link.address, detail) from None
 
     def _where(self, queue: str) -> Where:
         return Where(self._link.address, "publishing", queue)

@@ -20,7 +20,8 @@ from pump.subscription import QueueSpec
 from .versions import numbers
 
 DELIVERY_LIMIT = "x-delivery-limit"
-DAY_MS = 24 * 3600 * 1000
+MINUTE_MS = 60 * 1000
+DAY_MS = 24 * 60 * MINUTE_MS
 SESSIONS = "sessions"
 _OPTIONS = ("arguments", SESSIONS)
 
@@ -68,6 +69,11 @@ def delay_arguments(queue: str, ttl_ms: int, *, server: str) -> dict[str, Any]:
         **({DELIVERY_LIMIT: -1} if numbers(server) >= (4,) else {}),
         **dead_lettering_to(queue),
     }
+
+
+def scratch_arguments() -> dict[str, Any]:
+    """Of a queue that is removed at once, by the broker where its maker has died."""
+    return {"x-queue-type": "quorum", "x-expires": MINUTE_MS}
 
 
 def dead_lettering_to(queue: str) -> dict[str, Any]:

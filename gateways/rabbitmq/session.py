@@ -24,6 +24,7 @@ from pump.errors import ConnectionFailed, GatewayError, InvalidReceipt, PumpErro
 from pump.message import Delivery
 from pump.outcome import Ack, Action, Defer, Refusal, Settlement
 
+from .connection import look_at
 from .errors import Where, translated
 from .leases import Terms
 from .limits import RECEIVE_BATCH
@@ -100,7 +101,7 @@ class RabbitMQSession:
             self._require()
             left_s = max(until_s - self._clock.now_s(), 0.0)
             if not await self._has_rested(left_s):
-                return ()
+                return []
             if not self.hand.has_ready:
                 left_s = max(until_s - self._clock.now_s(), 0.0)
                 await self._fetch(max_count, left_s)
@@ -275,7 +276,7 @@ class RabbitMQSession:
         task = asyncio.create_task(work, name="rabbitmq session")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(_look_at)
+        task.add_done_callback(look_at)
         return task
 
     def _watch(self) -> None:
@@ -301,9 +302,3 @@ class RabbitMQSession:
             self._expire()
         if self._is_over:
             raise SessionLockLost(self._place.queue, self.id)
-
-
-def _look_at(task: asyncio.Task[Any]) -> None:
-    """An error that nobody waits for any more is nobody's business."""
-    if not task.cancelled():
-        task.exception()

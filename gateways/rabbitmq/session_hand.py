@@ -14,7 +14,7 @@ import attrs
 from pump.ids import new_id
 from pump.message import Delivery
 
-from .wire import Parcel, decode
+from .wire import Parcel, decode, native_of
 
 
 @attrs.define(eq=False)
@@ -89,4 +89,5 @@ class SessionHand:
             attempt=message.attempt,
             lease_expires_at_s=ends_at_s,
             broker_id=message.parcel.stored_id,
+            native=native_of(message.parcel),
         )

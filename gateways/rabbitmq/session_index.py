@@ -97,6 +97,10 @@ class SessionIndex:
         if (error := first_error(await publisher.publish_each(addressed))) is not None:
             raise error
 
+    async def secure(self) -> None:
+        """Return when the queues that were made so far would survive a kill of the broker."""
+        await self._topology.secure()
+
     async def announce(self, groups: Iterable[str], *, delay_s: float = 0.0) -> None:
         """Leave a note that these may have messages, now or after a delay."""
         notes = [

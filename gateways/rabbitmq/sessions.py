@@ -13,7 +13,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, ACK, Action, Settlement
 
-from .connection import Link, close_channel
+from .connection import Link, close_channel, look_at
 from .consumer import RabbitMQConsumer
 from .leases import Terms
 from .names import session_lock, session_queue
@@ -217,6 +217,7 @@ class Sessions:
         task = asyncio.create_task(work, name="rabbitmq sessions")
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+        task.add_done_callback(look_at)
         return task
 
 

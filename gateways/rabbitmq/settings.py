@@ -10,6 +10,7 @@ import attrs
 
 from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
+from pump.secret import Secret, secret
 
 _FORM = "amqp://user:password@host:5672/vhost?heartbeat=10, or amqps://… for TLS"
 _PORTS = {"amqp": 5672, "amqps": 5671}
@@ -33,7 +34,9 @@ class RabbitMQSettings:
     port: int = attrs.field(default=5672)
     vhost: str = attrs.field(default="/", validator=_not_empty)
     user: str = "guest"
-    password: str = attrs.field(default="guest", repr=False)
+    # The converter makes a secret of the default too, which mypy does not see.
+    password: Secret = attrs.field(default="guest", converter=secret, repr=False)  # type: ignore[assignment]
+    """Given as text; shown and serialised nowhere (`pump.Secret`)."""
     is_tls: bool = False
     ca_file: str | None = None
     """The authority that vouches for the broker; the system's own by default."""
@@ -55,6 +58,8 @@ class RabbitMQSettings:
     def __attrs_post_init__(self) -> None:
         if not 0 < self.port < 65_536:
             raise ConfigurationError("RabbitMQSettings.port", self.port, "use 1 to 65535")
+        if not isinstance(self.password, Secret):
+            raise ConfigurationError("RabbitMQSettings.password", "…", "use text")
         if (self.cert_file is None) != (self.key_file is None):
             raise ConfigurationError(
                 "RabbitMQSettings.cert_file", self.cert_file, "give cert_file and key_file, or none"

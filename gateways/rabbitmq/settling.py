@@ -7,10 +7,11 @@ the next moments can deliver the message again; the loss of our connection canno
 | the action          | what is told                                                        |
 |---------------------|---------------------------------------------------------------------|
 | ack                 | ack                                                                 |
-| abandon, defer by 0 | nack, requeued: first in line, counted by the broker                |
+| defer by 0          | nack, requeued: first in line, counted by the broker                |
 | defer               | a copy to a delay queue, confirmed, with its attempts; then ack     |
 | … at the last       | a copy to the dead-letter queue, confirmed; then ack                |
-| abandon at the last | a copy to the end of the queue, confirmed, one attempt less; ack    |
+| abandon             | a copy to the end of the queue, confirmed, one attempt less; then   |
+|                     | ack. Where the copy is not taken, a nack, unless it was the last    |
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, Abandon, Ack, Action, Defer, Refusal, Settlement
 
+from .connection import look_at
 from .errors import Where, translated
 from .leases import Lease, Leases
+from .limits import MAX_DELAY_S
 from .topology import Topology
 from .wire import Parcel, again, dead
 
@@ -96,12 +99,6 @@ class Settling:
         if self._tasks:
             await asyncio.wait(list(self._tasks))
 
-    def forget(self, channel: Channel) -> None:
-        """A channel has closed: the broker owns what was received through it."""
-        for lease in self.leases:
-            if lease.channel is channel:
-                self.leases.spend(lease)
-
     async def dead_letter(self, leases: Sequence[Lease]) -> None:
         """Move away what was delivered too often, or hand it back if that cannot be done."""
         for lease in leases:
@@ -114,6 +111,7 @@ class Settling:
         work = asyncio.create_task(self._settle_taken(taken), name="rabbitmq settle")
         self._tasks.add(work)
         work.add_done_callback(self._tasks.discard)
+        work.add_done_callback(look_at)
         return await asyncio.shield(work)
 
     async def _settle_taken(self, taken: Sequence[tuple[Lease, Action]]) -> Sequence[Refusal]:
@@ -176,20 +174,23 @@ class Settling:
     ) -> tuple[list[tuple[Lease, bool]], list[tuple[Lease, GatewayError]]]:
         """What may be told now, and whether as done; and those whose copy was not taken."""
         ready: list[tuple[Lease, bool]] = []
-        copies: dict[tuple[str, float], list[tuple[Lease, Parcel]]] = {}
+        copies: dict[tuple[str, float], list[tuple[Lease, Action, Parcel]]] = {}
         for lease, action in taken:
             copy = self._copy(lease, action)
             if copy is None:
                 ready.append((lease, isinstance(action, Ack)))
             else:
                 target, delay_s, parcel = copy
-                copies.setdefault((target, delay_s), []).append((lease, parcel))
+                copies.setdefault((target, delay_s), []).append((lease, action, parcel))
         unmoved: list[tuple[Lease, GatewayError]] = []
-        for (target, delay_s), pairs in copies.items():
-            fates = await self._sent([parcel for _, parcel in pairs], target, delay_s)
-            for (lease, _), fate in zip(pairs, fates, strict=True):
+        for (target, delay_s), triples in copies.items():
+            fates = await self._sent([parcel for _, _, parcel in triples], target, delay_s)
+            for (lease, action, _), fate in zip(triples, fates, strict=True):
                 if fate is None:
                     ready.append((lease, True))
+                elif isinstance(action, Abandon) and not lease.is_last:
+                    # To be counted once too often is better than to be kept from others.
+                    ready.append((lease, False))
                 else:
                     unmoved.append((lease, fate))
         return ready, unmoved
@@ -222,10 +223,9 @@ class Settling:
                     return lease.terms.dead_letter_queue, 0.0, parcel
                 if delay_s <= 0:
                     return None
+                delay_s = min(delay_s, MAX_DELAY_S)
                 return queue, delay_s, again(lease.parcel, queue=queue, attempts=attempt)
             case Abandon():
-                if not lease.is_last:
-                    return None
                 return queue, 0.0, again(lease.parcel, queue=queue, attempts=attempt - 1)
 
     def _watch(self, end_s: float) -> None:

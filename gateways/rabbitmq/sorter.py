@@ -5,7 +5,8 @@ Of all gateways that accept sessions of a queue, one sorts at a time: the one th
 | the sorter | when                                     | and then                               |
 |------------|------------------------------------------|----------------------------------------|
 | stands by  | another has the lock                     | asks again in half a second            |
-| sorts      | it has the lock                          | publishes, notes, then acks, in order  |
+| sorts      | it has the lock                          | publishes, notes, then acks, in order; |
+|            |                                          | secures new queues before it acks      |
 | sweeps     | it has sorted, or has had nothing to do  | notes what lies there, removes empties |
 | stops      | its channel died, or its queue is gone   | stands by                              |
 
@@ -27,7 +28,7 @@ from pump.errors import ConnectionFailed, GatewayError, QueueNotFound
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
-from .connection import MAX_PAUSE_S, Link, close_channel
+from .connection import MAX_PAUSE_S, Link, close_channel, look_at
 from .errors import Where, translated
 from .names import session_lock, session_queue
 from .outstanding import Outstanding
@@ -104,6 +105,8 @@ class Sorter:
         self._used_at_s: dict[str, float] = {}
         self._empty: set[str] = set()
         """Queues that were free and empty when they were last looked at."""
+        self._secured: set[str] = set()
+        """Queues that would survive a kill of the broker, since they were new to this sorter."""
         self._sweeps_at_s = 0.0
         self._order = 0
 
@@ -119,6 +122,7 @@ class Sorter:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+            look_at(self._task)
 
     async def caught_up(self) -> None:
         """Return when what was sent before is sorted, as far as this sorter does it. Gives up
@@ -137,7 +141,9 @@ class Sorter:
             return True
         with translated(self._where("sorting")):
             # What the broker has handed out before it answers this has arrived after it.
-            await asyncio.shield(asyncio.ensure_future(inbox.channel.flow(True)))
+            asking = asyncio.ensure_future(inbox.channel.flow(True))
+            asking.add_done_callback(look_at)
+            await asyncio.shield(asking)
         await breathe()
         return self._has_work(inbox)
 
@@ -184,6 +190,7 @@ class Sorter:
         # At once: whoever sorted before may have died over it.
         self._sweeps_at_s = self._clock.now_s()
         self._empty.clear()
+        self._secured.clear()
         while not inbox.channel.is_closed:
             await self._wait(inbox, self._sweeps_at_s - self._clock.now_s())
             self._is_sorting = True
@@ -243,8 +250,7 @@ class Sorter:
             await asyncio.shield(moving)
         except asyncio.CancelledError:
             await asyncio.wait([moving])
-            if not moving.cancelled():
-                moving.exception()
+            look_at(moving)
             raise
 
     async def _move_on(self, inbox: _Inbox, part: list[_Sorted]) -> None:
@@ -259,9 +265,15 @@ class Sorter:
                 await self._index.make(group)
             raise
         await self._index.announce(dict.fromkeys(each.group for each in part))
+        await self._secure({each.queue for each in part})
         with translated(self._where("sorting")):
             tags = [each.tag for each in part]
             await amqp.tell(inbox.channel, inbox.outstanding, done=tags)
+
+    async def _secure(self, queues: set[str]) -> None:
+        if not queues <= self._secured:
+            await self._index.secure()
+            self._secured |= queues
 
     async def _wait_for_room(self) -> None:
         while len(self._known) >= MAX_SESSIONS:
@@ -280,6 +292,7 @@ class Sorter:
             await self._index.registry.remove(gone)
             for each in gone:
                 del self._known[each.queue]
+        self._secured &= self._known.keys()
         self._used_at_s |= {each.queue: now_s for each in idle[:SWEEP_COUNT]}
         pause_s = SWEEP_S if len(idle) <= SWEEP_COUNT else STAND_BY_S
         self._sweeps_at_s = self._clock.now_s() + pause_s

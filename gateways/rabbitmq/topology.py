@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Sequence
 
 from pump.clock import Clock
-from pump.errors import PumpError, QueueNotFound
+from pump.errors import AccessDenied, PumpError, QueueMismatch, QueueNotFound
+from pump.ids import new_id
 
 from .connection import Link
 from .errors import Where
 from .names import delay_queue, sessions_name, step_ms
 from .publisher import Fate, Publisher
-from .queue_arguments import delay_arguments
+from .queue_arguments import delay_arguments, scratch_arguments
 from .registry import REGISTRY, Entry, Registry
 from .wire import Parcel
 
@@ -23,6 +24,9 @@ _DELAYS = "*delays"
 called so."""
 DECLARED_FOR_S = 3600.0
 """How long a delay queue is taken for granted: well within the day it lives unused."""
+_SCRATCH = "pump.scratch"
+_WRITTEN_BY_ITSELF_S = 2.0
+"""Twice as long as RabbitMQ takes to write a new queue down by itself, when it is left alone."""
 
 
 class Topology:
@@ -72,6 +76,23 @@ class Topology:
             found = await channel.queue_declare(queue, passive=True)
             return found.message_count or 0
 
+    async def secure(self) -> None:
+        """Return when every queue that was declared before this call would survive a kill of the
+        broker, with what is confirmed in it.
+
+        RabbitMQ writes the name of a new quorum queue into the directory of its logs up to a
+        second after it has declared it. Killed before that, it comes back with the queue and
+        without its messages, confirmed or not. Declaring one more writes those before it at once.
+        """
+        name = f"{_SCRATCH}.{new_id()}"
+        try:
+            async with self._link.brief_channel(self._where("declaring", name)) as channel:
+                await channel.queue_declare(name, durable=True, arguments=scratch_arguments())
+                await channel.queue_delete(name)
+        except (AccessDenied, QueueMismatch):
+            # Not allowed, or one queue too many for the virtual host.
+            await self._clock.sleep(_WRITTEN_BY_ITSELF_S)
+
     async def stays_of(self, queue: str, *, is_estimate: bool) -> list[str]:
         """The delay queues beside a queue."""
         entries = await self.registry.entries(is_estimate=is_estimate)
@@ -116,6 +137,7 @@ class Topology:
                 # To declare a quorum queue again, or to publish to it, does not put off its end;
                 # only to receive from it does. What comes goes back as the channel closes.
                 await channel.basic_get(stay)
+            await self.secure()
             await self.registry.add(Entry(stay, of=queue, role=DELAY))
             self._declared_at_s[stay] = self._clock.now_s()
 

@@ -9,7 +9,8 @@ something to RabbitMQ (`CC`, `BCC`, `x-…`).
 |------------------|-------------------------------------------------------------------------|
 | `pump`           | what has no place elsewhere, exactly                                    |
 | `pump-stored-id` | names what was sent: a retry keeps it, a copy sent again has another    |
-| `pump-attempts`  | deliveries before a delayed retry, and of which queue: the broker forgets |
+| `pump-attempts`  | deliveries before it was sent once more, and of which queue: the broker |
+|                  | forgets those, and what was handed back untried is not among them       |
 | `pump-order`     | grows with each message that is sorted into a session                   |
 """
 
@@ -39,6 +40,7 @@ MAX_SHORT_BYTES = 255
 MAX_FIELD_NAME_BYTES = 128
 """Of a header's name. A longer one the SDK would cut off, without an error."""
 _OURS = frozenset({EXACT, STORED_ID, ATTEMPTS, ORDER})
+_RABBITMQ = "rabbitmq"
 _ROUTED_BY = frozenset({"cc", "bcc"})
 _SHORT = {
     "id": "message_id",
@@ -95,9 +97,11 @@ def encode(message: Message) -> Parcel:
     for field in ("group", "deduplication_id"):
         if (value := getattr(message, field)) is not None:
             exact[field] = value
-    plain = {key: text for key, text in message.headers.items() if _is_plain(key, text)}
+    plain: dict[str, Any] = {k: v for k, v in message.headers.items() if _is_plain(k, v)}
     if len(plain) < len(message.headers):
         exact["headers"] = {k: v for k, v in message.headers.items() if k not in plain}
+        if names.NATIVE in message.headers:
+            plain |= _as_they_came(plain, message.headers[names.NATIVE])
     stored_id = new_id()
     # Never without: the SDK tells a message that comes back by it.
     properties.setdefault("message_id", stored_id)
@@ -128,7 +132,9 @@ def dead(parcel: Parcel, *, queue: str, attempts: int, at_s: float) -> Parcel:
         names.REJECTION_REASON: RejectionReason.DELIVERY_ERROR.value,
         names.REJECTION_DETAIL: f"delivered {attempts} times (max_receive_count)",
         names.REJECTION_TIMESTAMP: datetime.fromtimestamp(at_s, UTC).isoformat(),
-        names.ORIGINAL_TYPE: str(parcel.properties.get("type") or ""),
+        names.ORIGINAL_TYPE: names.original_type(
+            str(parcel.properties.get("type") or ""), _headers(kept, None)
+        ),
         names.ATTEMPTS: str(attempts),
     }
     return _identified(attrs.evolve(parcel, headers={**kept, **said}))
@@ -155,6 +161,60 @@ def decode(parcel: Parcel) -> Message:
         headers=_headers(parcel.headers, exact.get("headers")),
         **found,
     )
+
+
+def native_of(parcel: Parcel) -> str | None:
+    """Which headers of a message that another program sent are no text, and what instead."""
+    kinds = {
+        key: kind
+        for key, value in parcel.headers.items()
+        if not isinstance(value, str) and key not in _OURS and not _is_brokers(key)
+        if (kind := _kind(value))
+    }
+    return json.dumps({_RABBITMQ: kinds}) if kinds else None
+
+
+def _kind(value: object) -> str:
+    """How `_as_they_came` makes the value of its text again; empty where it could not."""
+    match value:
+        case None:
+            return "none"
+        case datetime():
+            return "time"
+        case bytes() | bytearray():
+            return "bytes" if _text(value).encode() == value else "base64"
+        case _ if _can_be_written(value):
+            is_same = bool(msgspec.json.decode(_text(value)) == value)
+            return "json" if is_same else ""
+    return ""
+
+
+def _as_they_came(plain: Mapping[str, str], native: str) -> dict[str, Any]:
+    """The headers that were no text, as what they were."""
+    kinds = _exact(native).get(_RABBITMQ)
+    found: dict[str, Any] = {}
+    for key, kind in kinds.items() if isinstance(kinds, Mapping) else ():
+        if key in plain and key not in names.REJECTION_NAMES:
+            found[key] = _restored(kind, plain[key])
+    return found
+
+
+def _restored(kind: object, text: str) -> Any:
+    try:
+        match kind:
+            case "none" if not text:
+                return None
+            case "time":
+                return datetime.fromisoformat(text)
+            case "bytes":
+                return bytearray(text.encode())
+            case "base64":
+                return bytearray(base64.b64decode(text, validate=True))
+            case "json":
+                return _sendable(msgspec.json.decode(text))
+    except (ValueError, msgspec.DecodeError):
+        pass
+    return text
 
 
 def attempt_of(parcel: Parcel, *, queue: str, is_redelivered: bool) -> int:

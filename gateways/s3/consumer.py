@@ -14,14 +14,16 @@ from .queues import Queues
 class S3Consumer:
     """Receives from one queue; what one consumer of a gateway received, another may settle."""
 
-    def __init__(self, queues: Queues, queue: str, lease: timedelta) -> None:
+    def __init__(self, queues: Queues, queue: str, lease: timedelta, *, receive_batch: int) -> None:
         self._queues = queues
         self._queue = queue
         self._lease_s = lease.total_seconds()
+        self._batch = receive_batch
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
         queue = await self._queues.of(self._queue)
-        return await queue.receive(max_count=max_count, wait_s=wait_s, lease_s=self._lease_s)
+        count = min(max_count, self._batch)
+        return await queue.receive(max_count=count, wait_s=wait_s, lease_s=self._lease_s)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         return await (await self._queues.of(self._queue)).settle(settlements)

@@ -201,7 +201,8 @@ def _leases(w: Workload) -> tuple[Part, ...]:
         Part("renew", Requests(puts=w.messages * w.renewals)),
         Part("settle", Requests(puts=w.messages)),
         Part("contend", Requests(puts=vain, lists=around, gets=vain / together)),
-        Part("clean up", Requests(deletes=2 * objects)),
+        # A batch goes at once, and again with its leases when no copy of it can come any more.
+        Part("clean up", Requests(deletes=3 * objects)),
         Part("settings", Requests(gets=_facts(w))),
         Part("idle", Requests(lists=w.processes * w.idle_s / w.poll_s)),
     )

@@ -16,6 +16,7 @@ from pump.handler_times import HandlerTimes
 from pump.ids import new_id
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
 from pump.subscription import Subscription
+from pump.tasks import in_thread
 
 from .._aws.errors import SettingRefused
 from .._aws.transport import Transport, transport_for
@@ -90,7 +91,7 @@ class S3Gateway:
             if self._is_open:
                 return
             if self._has_sdk:
-                await asyncio.to_thread(check_sdk, self._settings.aws.transport)
+                await in_thread(check_sdk, self._settings.aws.transport)
             if self._transport is not None:
                 await self._transport.open()
             if self._settings.probe:
@@ -112,7 +113,12 @@ class S3Gateway:
         """`ConfigurationError` for queues that cannot be had."""
         for spec in subscription.queue_specs():
             Wanted.from_spec(spec)
-        return S3Consumer(self._queues, subscription.queue, subscription.lease)
+        return S3Consumer(
+            self._queues,
+            subscription.queue,
+            subscription.lease,
+            receive_batch=self.capabilities.receive_batch,
+        )
 
     async def accept_session(
         self, subscription: Subscription, session: str | None, *, wait_s: float

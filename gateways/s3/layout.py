@@ -53,9 +53,9 @@ class S3QueueSettings:
     cache_bytes: int = 64 * 1024 * 1024
     """How much of what was read is kept, a queue."""
     linger_s: float = 60.0
-    """Of leases: how long a batch stays after it was written, done or not. A copy of that write
-    may still be on its way, if an answer was slow and the request was repeated: it must find the
-    batch there, or it would bring its messages back. Well above `S3Settings.patience_s`."""
+    """Of leases: how long the ends of a batch's messages stay after it was written. A copy of that
+    write may still be on its way, if an answer was slow and the request was repeated: it must find
+    them there, or it would bring its messages back. Well above `S3Settings.patience_s`."""
 
 
 SendTo = Callable[[str, Message], Awaitable[None]]

@@ -14,6 +14,7 @@ from pump.errors import GatewayError, LeaseLost, PumpError
 from .connection import Connections
 from .errors import Where
 from .limits import SETTLE_BATCH
+from .wire import handed_back
 
 if TYPE_CHECKING:
     from .handle import Handle
@@ -27,6 +28,8 @@ class Verdict:
     outcome: str
     reason: str = ""
     detail: str = ""
+    handed_back: int = 0
+    """Of what is abandoned untried: how often it was by now."""
 
 
 Fates = dict[str, PumpError | None]
@@ -54,8 +57,14 @@ class Clerk:
         from . import sdk
 
         async def ask(receiver: Receiver, chunk: Sequence[str]) -> None:
+            count = verdict.handed_back
             await sdk.settle(
-                receiver, verdict.outcome, chunk, reason=verdict.reason, detail=verdict.detail
+                receiver,
+                verdict.outcome,
+                chunk,
+                reason=verdict.reason,
+                detail=verdict.detail,
+                changes=handed_back(count, queue=self._queue) if count else None,
             )
 
         return await self._all(tokens, "settling", ask)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from pump.clock import Clock
 from pump.errors import ConnectionFailed
+from pump.tasks import in_thread
 
-from .handle import STALE_S, Chores, Handle
+from .handle import CLOSING_S, STALE_S, Chores, Handle, close
 from .settings import ServiceBusSettings
 from .versions import MINIMUM, check_sdk
 
@@ -47,10 +48,10 @@ class Connections:
             if not self._is_closed:
                 return
             packages = [name for name in MINIMUM if self._needs(name)]
-            await asyncio.to_thread(check_sdk, packages)
+            await in_thread(check_sdk, packages)
             await self._knock()
             # The SDK reads files and asks the machine who it is.
-            await asyncio.to_thread(self._make)
+            await in_thread(self._make)
             self._is_closed = False
 
     async def aclose(self) -> None:
@@ -59,8 +60,11 @@ class Connections:
         handles = list(self._handles.values())
         self._handles.clear()
         try:
-            await asyncio.gather(*(handle.aclose() for handle in handles))
-            await self.chores.finish()
+            async with self.clock.timeout(CLOSING_S):
+                await asyncio.gather(*(handle.aclose() for handle in handles))
+                await self.chores.finish()
+        except TimeoutError:
+            await self.chores.abort()
         finally:
             await self._let_go()
 
@@ -143,9 +147,6 @@ class Connections:
         client, self._client = self._client, None
         administration, self._administration = self._administration, None
         credential, self._credential = self._credential, None
-        if client is not None:
-            await client.close()
-        if administration is not None:
-            await administration.close()
-        if credential is not None:
-            await credential.close()
+        for each in (client, administration, credential):
+            if each is not None:
+                await close(each, self.clock)

@@ -7,6 +7,8 @@ from weakref import WeakSet
 
 from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK, Clock
+from pump.observability import vocabulary
+from pump.observability.log import get_logger
 from pump.outcome import ACK, Settlement
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
 from pump.subscription import Subscription
@@ -24,6 +26,10 @@ from .sessions import Sessions
 from .settings import ServiceBusSettings
 from .settling import Settling
 from .tap import Tap
+
+HANDING_BACK_S = 10.0
+"""How long closing waits for what is in hand to be handed back."""
+_log = get_logger("gateways.servicebus")
 
 
 class ServiceBusGateway:
@@ -50,13 +56,22 @@ class ServiceBusGateway:
         await self._connections.open()
 
     async def aclose(self) -> None:
-        """What is in hand goes back to its queue at once."""
+        """What is in hand goes back to its queue at once. From a service that does not answer it
+        goes back when its locks end: closing does not wait for that.
+        """
         try:
-            await asyncio.gather(*(each.aclose() for each in self._taps.values()))
-            await asyncio.gather(
-                *(each.aclose() for each in list(self._sessions)),
-                *(each.hand_back(list(each.leases)) for each in self._settlings.values()),
-            )
+            async with self._clock.timeout(HANDING_BACK_S):
+                await asyncio.gather(*(each.aclose() for each in self._taps.values()))
+                await asyncio.gather(
+                    *(each.aclose() for each in list(self._sessions)),
+                    *(
+                        each.hand_back(list(each.leases), is_tried=True)
+                        for each in self._settlings.values()
+                    ),
+                )
+        except TimeoutError:
+            detail = f"not everything was handed back within {HANDING_BACK_S:g} s"
+            _log.warning(vocabulary.SETTLE_FAILED, error=detail)
         finally:
             for each in self._settlings.values():
                 each.aclose()

@@ -62,6 +62,12 @@ class Chores:
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
+    async def abort(self) -> None:
+        """Cancel all of them, and wait for what that leaves to be closed."""
+        for task in list(self._tasks):
+            task.cancel()
+        await self.finish()
+
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():

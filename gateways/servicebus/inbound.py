@@ -5,7 +5,7 @@ from __future__ import annotations
 from pump.message import Delivery
 
 from .leases import Lease, Terms
-from .wire import Arrival, attempt_of, decode, stored_id_of
+from .wire import Arrival, attempt_of, decode, native_of, stored_id_of
 
 
 def delivery_of(
@@ -20,6 +20,7 @@ def delivery_of(
         lease_expires_at_s=lease_ends_at_s,
         is_ordered=is_ordered,
         broker_id=stored_id_of(arrival),
+        native=native_of(arrival),
     )
 
 

@@ -88,6 +88,12 @@ class Lease(Hold):
         limit = self.terms.max_receive_count
         return limit is not None and self.delivery.attempt >= limit
 
+    @property
+    def is_last_to_service(self) -> bool:
+        """Whether the service gives it up when it is handed back, tried or not."""
+        limit = self.terms.max_receive_count
+        return limit is not None and self.arrival.delivery_count + 1 >= limit
+
 
 class Leases:
     """The leases of one queue in this gateway, whichever consumer received them."""

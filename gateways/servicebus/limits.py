@@ -46,8 +46,8 @@ def capabilities_with(settings: ServiceBusSettings) -> Capabilities:
         has_sessions=True,
         has_session_choice=True,
         has_native_redrive=True,
-        # Service Bus counts every delivery that was handed back; only at the last do we not let it.
-        has_uncounted_abandon=False,
+        # Service Bus counts what is handed back; a property of the message says how often it was.
+        has_uncounted_abandon=True,
         has_peek=True,
         has_purge=True,
         # What others have locked counts as visible, and counts lag behind.
@@ -63,5 +63,5 @@ def capabilities_with(settings: ServiceBusSettings) -> Capabilities:
         # All receives of a queue share one link.
         max_pollers=1,
         # A copy is scheduled; a purge receives; a lease that is not the queue's own is renewed.
-        emulated=frozenset({"max_defer_s", "has_purge"}),
+        emulated=frozenset({"max_defer_s", "has_purge", "has_uncounted_abandon"}),
     )

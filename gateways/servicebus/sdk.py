@@ -186,15 +186,28 @@ async def revoke(receiver: Receiver) -> None:
 
 
 async def settle(
-    receiver: Receiver, outcome: str, tokens: Iterable[str], *, reason: str = "", detail: str = ""
+    receiver: Receiver,
+    outcome: str,
+    tokens: Iterable[str],
+    *,
+    reason: str = "",
+    detail: str = "",
+    changes: Mapping[str, object] | None = None,
 ) -> None:
-    """Settle these locks by one request, through whichever link they came."""
-    said = {"deadletter-reason": reason, "deadletter-description": detail}
+    """Settle these locks by one request, through whichever link they came; `changes` are made to
+    the properties of what is abandoned.
+    """
+    said: dict[str, object] = {}
+    if outcome == DEAD_LETTERED:
+        said = {"deadletter-reason": reason, "deadletter-description": detail}
+    elif changes:
+        said = {"properties-to-modify": dict(changes)}
     unpromised: Any = receiver
     await unpromised._settle_message_via_mgmt_link(
         outcome,
         [uuid.UUID(token) for token in tokens],
-        dead_letter_details=said if outcome == DEAD_LETTERED else None,
+        # The SDK adds to the request whatever is given here.
+        dead_letter_details=said or None,
     )
 
 

@@ -15,7 +15,7 @@ their own here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -33,7 +33,7 @@ from pump.errors import (
 from pump.message import Delivery
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
-from pump.outcome import Ack, Defer, Refusal, Settlement
+from pump.outcome import Abandon, Ack, Defer, Refusal, Settlement
 
 from .clerk import Clerk, Verdict
 from .connection import Connections
@@ -41,7 +41,7 @@ from .errors import Where
 from .inbound import delivery_of
 from .leases import Hold, Terms
 from .session_record import record, rests_until
-from .settling import ABANDONED, COMPLETE, dead_letter
+from .settling import ABANDONED, COMPLETE, dead_letter, untried
 from .tap import slice_s
 from .wire import Arrival
 
@@ -137,7 +137,7 @@ class ServiceBusSession:
         while True:
             self._require()
             if not await self._has_rested(ends_at_s):
-                return ()
+                return []
             if not self._arrived:
                 left_s = ends_at_s - self._clock.now_s()
                 await self._pull(max_count, slice_s(look_s, left_s, has_looked=has_looked))
@@ -146,7 +146,7 @@ class ServiceBusSession:
             if ready := await self._taken(max_count):
                 return ready
             if not self._arrived and self._clock.now_s() >= ends_at_s:
-                return ()
+                return []
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """A message that goes back takes everything with it that has not been returned yet."""
@@ -163,10 +163,10 @@ class ServiceBusSession:
                 refusals.append(Refusal(delivery, error))
                 continue
             taken[delivery] = arrival
-            verdict = self._verdict(each)
+            verdict = self._verdict(each, arrival)
             told.setdefault(verdict, []).append(delivery)
             # What is dead-lettered instead frees its successors.
-            if verdict == ABANDONED and isinstance(each.action, Defer):
+            if verdict is ABANDONED and isinstance(each.action, Defer):
                 rest_s = max(rest_s, each.action.delay_s)
         performing = self._connections.chores.start(self._perform(told, taken, rest_s), "settle")
         self._performing.add(performing)
@@ -241,7 +241,7 @@ class ServiceBusSession:
         self._require()
         return rests_s <= left_s
 
-    def _verdict(self, settlement: Settlement) -> Verdict:
+    def _verdict(self, settlement: Settlement, arrival: Arrival) -> Verdict:
         limit = self._place.terms.max_receive_count
         attempt = settlement.delivery.attempt
         match settlement.action:
@@ -249,6 +249,8 @@ class ServiceBusSession:
                 return COMPLETE
             case Defer() if limit is not None and attempt >= limit:
                 return dead_letter(attempt)
+            case Abandon():
+                return untried(arrival, self._place.queue)
         return ABANDONED
 
     async def _perform(
@@ -256,7 +258,7 @@ class ServiceBusSession:
     ) -> Sequence[Refusal]:
         refusals: list[Refusal] = []
         try:
-            if ABANDONED in told:
+            if any(verdict.outcome == ABANDONED.outcome for verdict in told):
                 if rest_s > 0:
                     await self._rest(rest_s)
                 await self._drain()
@@ -279,9 +281,15 @@ class ServiceBusSession:
 
         await self._ask("settling", sdk.revoke)
         if self._arrived:
-            tokens = [arrival.token for arrival in self._arrived]
-            self._arrived.clear()
-            await self._clerk.settle(ABANDONED, tokens)
+            arrived, self._arrived = self._arrived, []
+            await self._hand_back(arrived)
+
+    async def _hand_back(self, arrivals: Iterable[Arrival]) -> None:
+        told: dict[Verdict, list[str]] = {}
+        for arrival in arrivals:
+            told.setdefault(untried(arrival, self._place.queue), []).append(arrival.token)
+        for verdict, tokens in told.items():
+            await self._clerk.settle(verdict, tokens)
 
     async def _rest(self, rest_s: float) -> None:
         from . import sdk
@@ -295,7 +303,8 @@ class ServiceBusSession:
         await self._ask("noting", lambda receiver: sdk.set_state(receiver, state))
         self._is_noted = True
 
-    async def _let_go(self) -> None:
+    async def _let_go(self, *, is_tried: bool = False) -> None:
+        """Give everything back; what is in hand when a lease ends counts as an attempt."""
         from . import sdk
 
         try:
@@ -304,8 +313,11 @@ class ServiceBusSession:
             # Past the lease's end too, as long as the lock lasts.
             if not self._is_lost and self._hold.lock_ends_at_s > self._clock.now_s():
                 await self._drain()
-                tokens = [arrival.token for arrival in self._in_hand.values()]
-                await self._clerk.settle(ABANDONED, tokens)
+                if is_tried:
+                    tokens = [arrival.token for arrival in self._in_hand.values()]
+                    await self._clerk.settle(ABANDONED, tokens)
+                else:
+                    await self._hand_back(self._in_hand.values())
                 if self._is_noted and self._rests_until_s <= self._clock.now_s():
                     await self._ask("noting", lambda receiver: sdk.set_state(receiver, None))
         except GatewayError as error:
@@ -370,7 +382,7 @@ class ServiceBusSession:
         """The lease is over and the lock may not be: let go of it."""
         if not self._is_closed:
             self._is_closed = True
-            await self._let_go()
+            await self._let_go(is_tried=True)
 
     def _refused(self, error: PumpError) -> GatewayError:
         if isinstance(error, SessionLockLost | ConnectionFailed):

@@ -12,6 +12,7 @@ import attrs
 
 from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
+from pump.secret import Secret, optional_secret, revealed
 
 _FORM = "sb://[key_name:key@]namespace.servicebus.windows.net"
 _USE = f"use {_FORM}, with %XX for what is not a letter or a digit in a key"
@@ -23,13 +24,15 @@ EMULATOR_ADMIN_PORT = 5300
 
 @attrs.frozen(kw_only=True)
 class ServiceBusSettings:
-    """How the gateway reaches a namespace. Secrets stay out of every `repr`."""
+    """How the gateway reaches a namespace. The key is given as text, and shown and serialised
+    nowhere (`pump.Secret`).
+    """
 
     namespace: str
     """`name.servicebus.windows.net`; for an emulator its host."""
     key_name: str | None = None
     """Of a shared access policy. Without one, azure-identity's `DefaultAzureCredential` logs in."""
-    key: str | None = attrs.field(default=None, repr=False)
+    key: Secret | None = attrs.field(default=None, converter=optional_secret, repr=False)
     is_websocket: bool = False
     """Speak through port 443, where a firewall lets nothing else out."""
     is_emulator: bool = False
@@ -55,8 +58,10 @@ class ServiceBusSettings:
             raise ConfigurationError(
                 "ServiceBusSettings.key_name", self.key_name, "give key_name and key, or neither"
             )
-        for field in ("key_name", "key"):
-            if (said := getattr(self, field)) is not None and (not said or ";" in said):
+        if not isinstance(self.key, Secret | None):
+            raise ConfigurationError("ServiceBusSettings.key", "…", "use text, or None")
+        for field, said in (("key_name", self.key_name), ("key", revealed(self.key))):
+            if said is not None and (not said or ";" in said):
                 raise ConfigurationError(
                     f"ServiceBusSettings.{field}", "…", "use some text without a semicolon"
                 )
@@ -105,7 +110,7 @@ class ServiceBusSettings:
         parts = [
             f"Endpoint=sb://{host}",
             f"SharedAccessKeyName={self.key_name}",
-            f"SharedAccessKey={self.key}",
+            f"SharedAccessKey={revealed(self.key)}",
         ]
         if self.is_emulator:
             parts.append("UseDevelopmentEmulator=true")

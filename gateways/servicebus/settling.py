@@ -3,11 +3,13 @@
 | the action          | what is told                                                          |
 |---------------------|-----------------------------------------------------------------------|
 | ack                 | completed                                                             |
-| abandon, defer by 0 | abandoned: back in its place, counted by the service                  |
+| defer by 0          | abandoned: back in its place, counted by the service                  |
+| abandon             | the same, with the number of hand-backs, which are no attempts        |
 | defer               | a copy is scheduled, with its attempts; then completed                |
 | … where none can be | held for as long, then abandoned: a sub-queue, or no right to send    |
 | … at the last       | dead-lettered, with the reason: the service forwards it where it goes |
-| abandon at the last | a copy is sent, one attempt less; then completed                      |
+| … where the service | a copy is sent, with its attempts; then completed                     |
+| would give it up    |                                                                       |
 
 A lock that is lost between a copy and its completion has the copy cancelled: the original comes
 again by itself. A process that dies in between leaves both, and a copy whose scheduling was not
@@ -38,7 +40,7 @@ from .leases import Lease, Leases, Terms
 from .limits import SEND_BATCH
 from .names import parent_of
 from .tap import Pulled
-from .wire import Parcel, again
+from .wire import Arrival, Parcel, again, hand_backs_of
 
 COMPLETE = Verdict("completed")
 ABANDONED = Verdict("abandoned")
@@ -53,6 +55,11 @@ def dead_letter(attempts: int) -> Verdict:
     """For a message that was delivered too often; in the words Service Bus uses itself."""
     detail = f"delivered {attempts} times (max_receive_count)"
     return Verdict("suspended", "MaxDeliveryCountExceeded", detail)
+
+
+def untried(arrival: Arrival, queue: str) -> Verdict:
+    """For a message that is handed back as it came."""
+    return Verdict(ABANDONED.outcome, handed_back=hand_backs_of(arrival, queue=queue) + 1)
 
 
 class Settling:
@@ -116,11 +123,18 @@ class Settling:
         self._watch()
         return [*refusals, *refused]
 
-    async def hand_back(self, leases: Sequence[Lease]) -> None:
-        """Make available again what nobody is going to handle; never raises for it."""
+    async def hand_back(self, leases: Sequence[Lease], *, is_tried: bool = False) -> None:
+        """Make available again what nobody is going to handle; never raises for it. What was given
+        out may have been tried, and then counts.
+        """
+        # What rests was deferred: it was tried.
+        settlements = [
+            Settlement(lease.delivery, Defer() if is_tried or lease.is_resting else ABANDON)
+            for lease in leases
+        ]
         for lease in leases:
             lease.is_resting = False
-        refusals = await self.settle([Settlement(lease.delivery, ABANDON) for lease in leases])
+        refusals = await self.settle(settlements)
         # What the service could not be told is left to its own lock.
         untold = {refusal.delivery for refusal in refusals if not refusal.is_final}
         for lease in leases:
@@ -172,12 +186,15 @@ class Settling:
                     told.setdefault(dead_letter(attempt), []).append(lease)
                 case Defer(delay_s=delay_s) if delay_s > 0:
                     copied.setdefault(delay_s, []).append(self._copy(lease, attempt))
-                case Abandon() if lease.is_last:
-                    # The service would count it, and dead-letter what nobody has tried.
-                    copied.setdefault(0.0, []).append(self._copy(lease, attempt - 1))
+                case Abandon() | Defer() if lease.is_last_to_service:
+                    # It has counted what nothing has tried.
+                    tried = attempt - 1 if isinstance(action, Abandon) else attempt
+                    copied.setdefault(0.0, []).append(self._copy(lease, tried))
                 case Ack():
                     told.setdefault(COMPLETE, []).append(lease)
-                case Abandon() | Defer():
+                case Abandon():
+                    told.setdefault(untried(lease.arrival, self._queue), []).append(lease)
+                case Defer():
                     told.setdefault(ABANDONED, []).append(lease)
         refusals: list[Refusal] = []
         for verdict, leases in told.items():

@@ -5,12 +5,14 @@ properties, and headers are application properties, as text. What would not arri
 one property more, `pump`, as JSON: our id, since the service's own is for finding duplicates, a
 fine time, the group, empty fields, and headers that the service would take for its own.
 
-| property           | what it is                                                             |
-|--------------------|------------------------------------------------------------------------|
-| `pump`             | what has no place elsewhere, exactly                                   |
-| `pump-stored-id`   | names what was sent: a retry keeps it, a copy sent again has another   |
-| `pump-attempts`    | deliveries before a delayed retry: the service counts the copy anew    |
-| `pump-attempts-of` | on which queue those were                                              |
+| property              | what it is                                                            |
+|-----------------------|-----------------------------------------------------------------------|
+| `pump`                | what has no place elsewhere, exactly                                  |
+| `pump-stored-id`      | names what was sent: a retry keeps it, a copy sent again has another  |
+| `pump-attempts`       | deliveries before a delayed retry: the service counts the copy anew   |
+| `pump-attempts-of`    | on which queue those were                                             |
+| `pump-handed-back`    | how many deliveries were handed back untried: the service counts them |
+| `pump-handed-back-of` | on which queue those were                                             |
 """
 
 from __future__ import annotations
@@ -36,11 +38,14 @@ EXACT: Final = "pump"
 STORED_ID: Final = "pump-stored-id"
 ATTEMPTS: Final = "pump-attempts"
 ATTEMPTS_OF: Final = "pump-attempts-of"
+HANDED_BACK: Final = "pump-handed-back"
+HANDED_BACK_OF: Final = "pump-handed-back-of"
 DEAD_REASON: Final = "DeadLetterReason"
 DEAD_DETAIL: Final = "DeadLetterErrorDescription"
 MAX_TEXT_CHARS: Final = 4_096
 """Longer fields travel in `pump`. Service Bus takes up to 32 KB for a property, 64 KB for all."""
-_OURS: Final = frozenset({EXACT, STORED_ID, ATTEMPTS, ATTEMPTS_OF, DEAD_REASON, DEAD_DETAIL})
+_HAND_BACKS: Final = frozenset({HANDED_BACK, HANDED_BACK_OF})
+_OURS: Final = _HAND_BACKS | {EXACT, STORED_ID, ATTEMPTS, ATTEMPTS_OF, DEAD_REASON, DEAD_DETAIL}
 _FIELDS: Final = {
     "type": "subject",
     "content_type": "content_type",
@@ -49,6 +54,7 @@ _FIELDS: Final = {
 }
 """Our fields that AMQP has a property for."""
 _DEFAULTS: Final[Mapping[str, str | None]] = {"type": "", "content_type": JSON}
+_SERVICEBUS: Final = "servicebus"
 _MAX_INT: Final = 2**31
 _PER_MESSAGE_BYTES: Final = 512
 """More than AMQP's frames around a message take."""
@@ -112,9 +118,11 @@ def encode(message: Message) -> Parcel:
             exact[field] = value
     if (session_id := session_id_of(message.group)) is not None:
         properties["session_id"] = session_id
-    plain = {key: text for key, text in message.headers.items() if _is_plain(key, text)}
+    plain: dict[str, Any] = {k: v for k, v in message.headers.items() if _is_plain(k, v)}
     if len(plain) < len(message.headers):
         exact["headers"] = {k: v for k, v in message.headers.items() if k not in plain}
+        if names.NATIVE in message.headers:
+            plain |= _as_they_came(plain, message.headers[names.NATIVE])
     headers = {**plain, STORED_ID: stored_id, EXACT: _dump(exact)}
     return Parcel(body=message.body, properties=properties, headers=headers)
 
@@ -134,7 +142,12 @@ def again(arrival: Arrival, *, queue: str, attempts: int) -> Parcel:
         parcel,
         properties={**parcel.properties, "message_id": new_id()},
         headers={
-            **{key: _resendable(value) for key, value in parcel.headers.items()},
+            **{
+                key: _resendable(value)
+                for key, value in parcel.headers.items()
+                # The service begins to count anew.
+                if key not in _HAND_BACKS
+            },
             EXACT: _dump(_kept(arrival)),
             STORED_ID: stored_id_of(arrival),
             ATTEMPTS: attempts,
@@ -164,13 +177,54 @@ def decode(arrival: Arrival) -> Message:
     )
 
 
+def native_of(arrival: Arrival) -> str | None:
+    """Which properties of a message that another program sent are numbers or truth values."""
+    typed = [
+        key
+        for key, value in arrival.parcel.headers.items()
+        if not isinstance(value, str) and key not in _OURS and _resendable(value) is value
+    ]
+    return json.dumps({_SERVICEBUS: typed}) if typed else None
+
+
+def _as_they_came(plain: Mapping[str, str], native: str) -> dict[str, Any]:
+    """The properties that were no text, as what they were."""
+    found: dict[str, Any] = {}
+    try:
+        typed = msgspec.convert(json.loads(native)[_SERVICEBUS], list[str])
+        for key in typed:
+            if key in plain and key not in names.REJECTION_NAMES:
+                found[key] = _resendable(msgspec.json.decode(plain[key]))
+    except (msgspec.MsgspecError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return found
+
+
 def attempt_of(arrival: Arrival, *, queue: str) -> int:
-    """Which delivery this is, from 1: what the service counted, after what it cannot know of."""
-    carried = arrival.parcel.headers.get(ATTEMPTS)
+    """Which attempt this is, from 1: what the service counted, after what it cannot know of, less
+    what was handed back untried.
+    """
+    before = _carried(arrival, ATTEMPTS, ATTEMPTS_OF, queue)
+    untried = min(hand_backs_of(arrival, queue=queue), arrival.delivery_count)
+    return before + arrival.delivery_count - untried + 1
+
+
+def hand_backs_of(arrival: Arrival, *, queue: str) -> int:
+    """How many of the deliveries that the service counts were handed back untried."""
+    return _carried(arrival, HANDED_BACK, HANDED_BACK_OF, queue)
+
+
+def handed_back(count: int, *, queue: str) -> Mapping[str, object]:
+    """The properties of a message that says so."""
+    return {HANDED_BACK: count, HANDED_BACK_OF: queue}
+
+
+def _carried(arrival: Arrival, name: str, name_of_queue: str, queue: str) -> int:
+    """A count that belongs to this queue: a dead letter carries that of another."""
+    count = arrival.parcel.headers.get(name)
     # Names of queues are compared without regard to case.
-    is_ours = str(arrival.parcel.headers.get(ATTEMPTS_OF)).lower() == queue.lower()
-    before = carried if is_ours and isinstance(carried, int) and carried > 0 else 0
-    return before + arrival.delivery_count + 1
+    is_ours = str(arrival.parcel.headers.get(name_of_queue)).lower() == queue.lower()
+    return count if is_ours and isinstance(count, int) and count > 0 else 0
 
 
 def stored_id_of(arrival: Arrival) -> str:

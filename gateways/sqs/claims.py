@@ -24,7 +24,6 @@ deleted.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 from hashlib import sha256
@@ -37,6 +36,7 @@ from msgspec.structs import replace
 from pump.errors import ConfigurationError
 from pump.headers import CLAIM
 from pump.message import Message
+from pump.tasks import in_thread
 
 from .._aws.errors import ObjectNotFound
 from .._aws.transport import Transport
@@ -208,7 +208,7 @@ class Claims:
 
 async def _digest(body: bytes) -> str:
     # A hundred megabytes take longer than a lease keeper should have to wait.
-    return (await asyncio.to_thread(sha256, body)).hexdigest()
+    return (await in_thread(sha256, body)).hexdigest()
 
 
 def _content_type(content_type: str) -> str:

@@ -30,6 +30,9 @@ from .settling import Settling
 from .stragglers import Stragglers
 
 _log = get_logger("gateways.sqs")
+_DOUBT_S = 1.0
+"""How long before its end a lease cannot be proved any more, or a tenth of the lease: SQS counts
+from before its answer is here, and extends leases that are over."""
 
 
 class SqsConsumer:
@@ -70,6 +73,7 @@ class SqsConsumer:
             receipts,
             clock=clock,
             lease_s=self._lease_s,
+            doubt_s=min(_DOUBT_S, self._lease_s / 10),
             on_deleted=None if self._bodies is None else self._bodies.discard,
         )
         self._receipts = receipts
@@ -87,7 +91,7 @@ class SqsConsumer:
             if deliveries or poll.is_last:
                 return deliveries
             poll = next_poll(ends_at_s - self._clock.now_s())
-        return ()
+        return []
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """Past the lease's end, or a second time, is refused although SQS would allow it."""
@@ -119,7 +123,7 @@ class SqsConsumer:
         reply = await self._received(request, polling)
         raw = reply.get("Messages")
         if not raw:
-            return ()
+            return []
         # The lease began at SQS, somewhere between question and answer. A message that comes
         # during the wait is answered at once, so only what exceeds the wait was spent on the
         # way, and is counted as spent of the lease.

@@ -12,6 +12,8 @@ from pump.clock import SYSTEM_CLOCK, Clock
 from pump.errors import GatewayError, QueueNotFound
 from pump.findings import Finding
 from pump.handler_times import HandlerTimes
+from pump.observability import vocabulary
+from pump.observability.log import get_logger
 from pump.ports import (
     AdminPort,
     ConsumerPort,
@@ -38,6 +40,10 @@ from .queue_settings import QueueSettings
 from .receipts import Receipts
 from .sessions import SqsSession, accept, session_consumption
 from .settings import SqsSettings
+
+CLOSING_S = 30.0
+"""How long closing waits: for the longest poll, and then for what it brings to be handed back."""
+_log = get_logger("gateways.sqs")
 
 
 class SqsGateway:
@@ -79,11 +85,16 @@ class SqsGateway:
 
     async def aclose(self) -> None:
         """Hands back what sessions hold that were left open, and ends polls that were cancelled but
-        not answered, as each one's own close does.
+        not answered, as each one's own close does. From an SQS that does not answer it goes back
+        when its leases end: closing does not wait for that.
         """
         try:
-            await asyncio.gather(*(_let_go(session) for session in list(self._sessions)))
-            await asyncio.gather(*(consumer.aclose() for consumer in list(self._consumers)))
+            async with self._clock.timeout(CLOSING_S):
+                await asyncio.gather(*(_let_go(session) for session in list(self._sessions)))
+                await asyncio.gather(*(consumer.aclose() for consumer in list(self._consumers)))
+        except TimeoutError:
+            detail = f"not everything was handed back within {CLOSING_S:g} s"
+            _log.warning(vocabulary.SETTLE_FAILED, error=detail)
         finally:
             await self._transport.aclose()
 

@@ -17,7 +17,7 @@ from pump.observability.log import get_logger
 from .._aws.errors import ObjectNotFound
 from .claims import Claims
 from .receipts import Receipts
-from .wire import attempt_of, decode
+from .wire import attempt_of, read
 
 _log = get_logger("gateways.sqs")
 
@@ -31,18 +31,21 @@ def deliveries_of(
     unwrap_sns: bool,
 ) -> list[Delivery]:
     """A delivery for each message of a reply, understood or not."""
-    return [
-        Delivery(
-            message=decode(each, unwrap_sns=unwrap_sns),
+    deliveries: list[Delivery] = []
+    for each in raw:
+        message, native = read(each, unwrap_sns=unwrap_sns)
+        delivery = Delivery(
+            message=message,
             queue=queue,
             receipt=each["ReceiptHandle"],
             attempt=attempt_of(each),
             lease_expires_at_s=ends_at_s,
             is_ordered=is_fifo,
             broker_id=each.get("MessageId"),
+            native=native,
         )
-        for each in raw
-    ]
+        deliveries.append(delivery)
+    return deliveries
 
 
 class ClaimedBodies:

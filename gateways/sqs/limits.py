@@ -10,6 +10,8 @@ MAX_BATCH: Final = 10
 """Entries of one batch, and messages of one receive."""
 MAX_BYTES: Final = 1_048_576
 """Body and attributes of one message, and of one batch together."""
+MAX_ATTRIBUTES: Final = 10
+"""Of one message."""
 MAX_DELAY_S: Final = 900
 MAX_VISIBILITY_S: Final = 43_200
 """Twelve hours, counted from the receive: extensions do not start it anew."""

@@ -110,7 +110,7 @@ class SqsSession:
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
         """Never waits: no more of this group come while it is locked."""
         if self._is_ending:
-            return ()
+            return []
         taken, self._unread = self._unread[:max_count], self._unread[max_count:]
         return taken
 

@@ -52,12 +52,17 @@ class Settling:
         *,
         clock: Clock,
         lease_s: int,
+        doubt_s: float = 0.0,
         on_deleted: Callable[[Sequence[Delivery]], None] | None = None,
     ) -> None:
+        """`doubt_s` before a lease's end an extension proves nothing any more: it may be granted to
+        a receipt whose lease is over, too, and the lease began before we knew of it.
+        """
         self._calls = calls
         self._receipts = receipts
         self._clock = clock
         self._lease_s = lease_s
+        self._doubt_s = doubt_s
         self._on_deleted = on_deleted
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
@@ -89,7 +94,7 @@ class Settling:
         refusals: list[Refusal] = []
         for delivery in deliveries:
             hide_s = self._within_ceiling_s(lease_s, delivery, now_s)
-            if hide_s > 0 and self._receipts.is_held(delivery.receipt, now_s):
+            if hide_s > 0 and self._receipts.is_held(delivery.receipt, now_s + self._doubt_s):
                 extended.append(delivery)
                 seconds.append(hide_s)
             else:
@@ -123,12 +128,23 @@ class Settling:
         asked_at_s = self._clock.now_s()
         refusals = await self._perform(batch)
         refused = {refusal.delivery: refusal for refusal in refusals}
+        late: list[Refusal] = []
         for delivery, hide_s in zip(batch.deliveries, batch.seconds, strict=True):
-            if delivery not in refused:
-                self._receipts.extend(delivery.receipt, asked_at_s + hide_s)
-            elif refused[delivery].is_final:
+            if delivery in refused:
+                if refused[delivery].is_final:
+                    self._receipts.spend(delivery.receipt)
+            elif self._is_too_late(delivery.receipt):
                 self._receipts.spend(delivery.receipt)
-        return refusals
+                late.append(self._refusal(delivery))
+            else:
+                self._receipts.extend(delivery.receipt, asked_at_s + hide_s)
+        return [*refusals, *late]
+
+    def _is_too_late(self, receipt: str) -> bool:
+        """Whether the lease may have been over when SQS granted another end."""
+        if not self._doubt_s or receipt not in self._receipts:
+            return False
+        return not self._receipts.is_held(receipt, self._clock.now_s() + self._doubt_s)
 
     async def _perform(self, batch: _Batch) -> Sequence[Refusal]:
         reply = await self._calls.call(batch.operation, {"Entries": batch.entries})

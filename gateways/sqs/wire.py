@@ -4,6 +4,10 @@ SQS carries text of XML's characters and at most ten attributes (T11). So the bo
 it is where it is such text, and as base64 where not; everything else travels in one attribute,
 `pump`, as ASCII JSON: any header survives, and a queue that only sees text sees nothing else.
 
+A rejected message, and one that another program sent, has attributes besides (`envelope.natives`),
+for readers that do not know us: its own, and why it was rejected. They are given what room is left,
+in count and in bytes, and are not read back: `pump` holds the same.
+
 What SQS reads itself is given twice. MessageGroupId is the group, MessageDeduplicationId the
 de-duplication id, or the message's id so that a send repeated is one message; a value that SQS
 would refuse goes as its hash. The receiver believes the packed ones: SQS puts another
@@ -24,10 +28,11 @@ from typing import Any, Final, Literal
 import attrs
 import msgspec
 
+from pump.headers import NATIVE, REJECTION_REASON
 from pump.message import JSON, Message
 
-from .envelope import Notification, foreign, unwrap
-from .limits import MAX_BYTES
+from .envelope import Notification, foreign, natives, types_of, unwrap
+from .limits import MAX_ATTRIBUTES, MAX_BYTES
 
 ATTRIBUTE: Final = "pump"
 """The name of the one attribute that holds what is not the body."""
@@ -69,18 +74,17 @@ _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError, zlib.error)
 
 @attrs.frozen(kw_only=True)
 class Entry:
-    """One message in SQS's terms; `size` is what SQS counts: body and attribute, in bytes."""
+    """One message in SQS's terms; `size` is what SQS counts: body and attributes, in bytes."""
 
     body: str = attrs.field(repr=False)
     attribute: str = attrs.field(repr=False)
     group: str | None
     deduplication_id: str | None
     size: int
-
-    @property
-    def body_size(self) -> int:
-        """The part of `size` that is the body, as it travels."""
-        return self.size - _ATTRIBUTE_OVERHEAD - len(self.attribute)
+    body_size: int = 0
+    """The part of `size` that is the body, as it travels."""
+    native: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict, repr=False)
+    """Attributes besides, in SQS's words, for readers that do not know us."""
 
 
 def encode(message: Message, *, is_fifo: bool) -> Entry:
@@ -90,14 +94,34 @@ def encode(message: Message, *, is_fifo: bool) -> Entry:
     if size <= MAX_BYTES < size + _ATTRIBUTE_OVERHEAD + len(attribute):
         body, encoding, size = _compressed(message.body)
         attribute = _pack(message, encoding)
-    group = message.group
+    group, headers = message.group, message.headers
+    whole = size + _ATTRIBUTE_OVERHEAD + len(attribute)
+    native: dict[str, dict[str, Any]] = {}
+    if REJECTION_REASON in headers or NATIVE in headers:
+        native, whole = _beside(message, whole)
     return Entry(
         body=body,
         attribute=attribute,
         group=_legal(group) if group else NO_GROUP if is_fifo else None,
         deduplication_id=_legal(message.deduplication_id or message.id) if is_fifo else None,
-        size=size + _ATTRIBUTE_OVERHEAD + len(attribute),
+        size=whole,
+        body_size=size,
+        native=native,
     )
+
+
+def _beside(message: Message, size: int) -> tuple[dict[str, dict[str, Any]], int]:
+    """The attributes besides `pump` that fit, and the size with them."""
+    native: dict[str, dict[str, Any]] = {}
+    for name, attribute in natives(message):
+        value = attribute.get("StringValue") or attribute["BinaryValue"]
+        octets = value.encode() if isinstance(value, str) else value
+        taken = len(name) + len(attribute["DataType"]) + len(octets)
+        if name == ATTRIBUTE or len(native) == MAX_ATTRIBUTES - 1 or size + taken > MAX_BYTES:
+            continue
+        native[name] = attribute
+        size += taken
+    return native, size
 
 
 def entry_request(entry: Entry, *, entry_id: str, delay_s: int) -> dict[str, Any]:
@@ -105,7 +129,10 @@ def entry_request(entry: Entry, *, entry_id: str, delay_s: int) -> dict[str, Any
     request: dict[str, Any] = {
         "Id": entry_id,
         "MessageBody": entry.body,
-        "MessageAttributes": {ATTRIBUTE: {"DataType": _STRING, "StringValue": entry.attribute}},
+        "MessageAttributes": {
+            ATTRIBUTE: {"DataType": _STRING, "StringValue": entry.attribute},
+            **entry.native,
+        },
     }
     if delay_s:
         request["DelaySeconds"] = delay_s
@@ -122,15 +149,22 @@ def decode(raw: Mapping[str, Any], *, unwrap_sns: bool = True) -> Message:
     Never raises: what is not ours, or is no longer readable, is taken as somebody else's,
     with its body and attributes as they came, so that it can be routed.
     """
+    return read(raw, unwrap_sns=unwrap_sns)[0]
+
+
+def read(raw: Mapping[str, Any], *, unwrap_sns: bool = True) -> tuple[Message, str | None]:
+    """The message, and how its attributes were typed where another program has sent it."""
     body = raw.get("Body", "")
     try:
         message = _unpack(raw["MessageAttributes"][ATTRIBUTE]["StringValue"], body)
     except (KeyError, TypeError):
         message = None
     if message is not None:
-        return message
+        return message, None
     notification = unwrap(body) if unwrap_sns else None
-    return _unwrapped(notification) or foreign(raw, notification)
+    if (message := _unwrapped(notification)) is not None:
+        return message, None
+    return foreign(raw, notification), types_of(raw, notification)
 
 
 def attempt_of(raw: Mapping[str, Any]) -> int:

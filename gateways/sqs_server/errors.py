@@ -191,10 +191,19 @@ def message_too_long(max_bytes: int) -> SqsError:
 
 
 def receipt_handle_is_invalid(receipt: str) -> SqsError:
-    """The receipt handle is not one of this queue's."""
+    """It never was a receipt handle."""
     return SqsError(
         "ReceiptHandleIsInvalid",
         f'The input receipt handle "{receipt}" is not a valid receipt handle.',
+        status=404,
+    )
+
+
+def receipt_handle_of_another_queue(receipt: str) -> SqsError:
+    """It was given out, and not by the queue it is used on."""
+    return SqsError(
+        "ReceiptHandleIsInvalid",
+        f'The receipt handle "{receipt}" is not valid for this queue.',
         status=404,
     )
 

@@ -30,9 +30,14 @@ class SqsServer:
     def __init__(self, options: ServerOptions, clock: Clock = SYSTEM_CLOCK) -> None:
         self._options = options
         self._clock = clock
-        self._engine = Engine(clock, open_store(options.data))
+        self._engine = Engine(clock, open_store(options.data, keeps_leases=options.keeps_leases))
         self._operations = Operations(self._engine, clock=clock, is_strict=options.is_strict)
-        self._http = HttpServer(self._operations.call, clock=clock, credentials=options.credentials)
+        self._http = HttpServer(
+            self._operations.call,
+            clock=clock,
+            credentials={name: each.reveal() for name, each in options.credentials.items()},
+            allowed_hosts=options.allowed_hosts,
+        )
         self._config = LocalConfig()
         self._sources: list[EventSource] = []
         self._running: set[asyncio.Task[None]] = set()
@@ -50,21 +55,29 @@ class SqsServer:
         """
         if self._options.config is not None:
             self._config = await asyncio.to_thread(load_config, self._options.config)
-        for warning in self._config.warnings:
-            _log.warning(vocabulary.CONFIG_DOUBTED, detail=warning)
-        await self._engine.open()
+        try:
+            await self._engine.open()
+            await self._listen()
+        finally:
+            for warning in self._config.warnings:
+                _log.warning(vocabulary.CONFIG_DOUBTED, detail=warning)
+        for source in self._sources:
+            task = asyncio.create_task(source.run(), name=f"mapping of {source.config.queue}")
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+
+    async def _listen(self) -> None:
         try:
             await self._make_queues()
             self._sources = await self._find_functions()
             bound = await self._http.start(self._options.host, self._options.port)
             self._endpoint = bound.url
+            if self._options.on_listening is not None:
+                self._options.on_listening(bound.url)
         except BaseException:
-            await self._engine.aclose()
+            # Not a stop: whoever works on what a server before this one gave out goes on.
+            await self._engine.aclose(frees=False)
             raise
-        for source in self._sources:
-            task = asyncio.create_task(source.run(), name=f"mapping of {source.config.queue}")
-            self._running.add(task)
-            task.add_done_callback(self._ended)
 
     async def aclose(self) -> None:
         """Let requests and functions that run come to their end, then let go of the files."""

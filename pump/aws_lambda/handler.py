@@ -57,6 +57,7 @@ class LambdaHandler:
         # Reentrant: a signal's handler runs on top of whatever its thread was doing.
         self._lock = threading.RLock()
         self._open: _Open | None = None
+        self._is_registered = False
 
     def __call__(self, event: object, context: InvocationContext | None = None) -> Response:
         """Have the event's messages handled, and return those that failed."""
@@ -108,7 +109,18 @@ class LambdaHandler:
         with self._lock:
             if self._open is None:
                 self._open = _Open(self._app, self._options, self.close)
+                if not self._is_registered:
+                    self._is_registered = True
+                    _at_exit(self._close_at_exit)
             return self._open
+
+    def _close_at_exit(self) -> None:
+        try:
+            self.close()
+        except RuntimeError as error:
+            # No thread can be had any more, and closing takes some. All that was answered is
+            # settled; connections end with the process.
+            _log.debug(vocabulary.CLOSE_FAILED, error=repr(error))
 
 
 class _Open:
@@ -124,7 +136,6 @@ class _Open:
         except BaseException:
             self.portal.stop()
             raise
-        atexit.register(close)
         self._before = _on_sigterm(self._end)
 
     async def _enter(self, options: LambdaOptions) -> EventConsumer:
@@ -142,7 +153,6 @@ class _Open:
             await self._app.__aexit__(None, None, None)
 
     def close(self) -> None:
-        atexit.unregister(self._close)
         if _is_main_thread() and signal.getsignal(signal.SIGTERM) == self._end:
             signal.signal(signal.SIGTERM, self._before)
         try:
@@ -156,6 +166,16 @@ class _Open:
         signal.signal(number, self._before)
         self._close()
         signal.raise_signal(number)
+
+
+def _at_exit(close: Callable[[], None]) -> None:
+    """Have `close` called when the process ends, while threads can still be had: what `atexit`
+    calls comes after Python has shut down its thread pools, which SDKs are closed in. The hook that
+    `concurrent.futures` itself uses comes before, newest first; it is not public.
+    """
+    register: Callable[[Callable[[], None]], object]
+    register = getattr(threading, "_register_atexit", atexit.register)
+    register(close)
 
 
 def _on_sigterm(end: Callable[[int, FrameType | None], None]) -> Any:

@@ -8,9 +8,9 @@ import attrs
 
 from ..errors import GatewayError, PumpError, UnacceptableLimitReached
 from ..loop.batch import Batch
+from ..loop.conclude import Orders
 from ..loop.ending import Ending, is_unacceptable
 from ..loop.limit import UnacceptableCount
-from ..loop.reporter import Reporter
 from ..loop.stats import PumpStats
 from ..message import Delivery
 from ..observability import vocabulary
@@ -32,6 +32,27 @@ def refuse(records: Sequence[PushedRecord], *, error: str, remedy: str) -> None:
         error=error,
         remedy=remedy,
     )
+
+
+@attrs.frozen(eq=False)
+class _OrdersFor:
+    """What the worker of a delivery was told, for the same delivery with its body fetched."""
+
+    delivery: Delivery
+    orders: Orders
+
+    @property
+    def is_dismissed(self) -> bool:
+        return self.orders.is_dismissed
+
+    def is_recalled(self, _: Delivery) -> bool:
+        return self.orders.is_recalled(self.delivery)
+
+    def is_told_to_stop(self, _: Delivery) -> bool:
+        return self.orders.is_told_to_stop(self.delivery)
+
+    async def shed_strays(self) -> None:
+        await self.orders.shed_strays()
 
 
 @attrs.define(eq=False)
@@ -61,15 +82,7 @@ class PushedQueue:
         self._router = runtime.router(_routed(subscription, is_spill_durable=is_spill_durable))
         self._conclude = runtime.conclude(subscription, self._router)
         self.stats = PumpStats()
-        self._reporter = Reporter(
-            subscription,
-            self.stats,
-            runtime.emit,
-            telemetry=runtime.telemetry,
-            sealing=runtime.sealing,
-            gateway=runtime.gateway.capabilities.gateway,
-            clock=runtime.clock,
-        )
+        self._reporter = runtime.reporter(subscription, self.stats)
         self._are_channels_made = False
         self._unacceptable = UnacceptableCount(subscription.unacceptable_limit)
         self._closed_until_s = 0.0
@@ -164,14 +177,12 @@ class PushedQueue:
         self._reporter.started()
         return True
 
-    async def _conclude_fetched(
-        self, delivery: Delivery, is_recalled: Callable[[Delivery], bool]
-    ) -> Ending | None:
+    async def _conclude_fetched(self, delivery: Delivery, orders: Orders) -> Ending | None:
         # Fetched when it starts: a batch of thousands must not be in memory with all its bodies.
         fetched = await self._port.fetch(delivery)
         if isinstance(fetched, Defer):
             return Ending(delivery, fetched, fetched)
-        return await self._conclude(fetched, lambda _: is_recalled(delivery))
+        return await self._conclude(fetched, _OrdersFor(delivery, orders))
 
     async def _tell_provider(self, endings: Sequence[Ending], *, is_answered: bool) -> None:
         try:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..app import App
+from ..app_parts import SPILL_REMEDY
 from ..durations import format_duration
 from ..errors import PumpError
 from ..findings import Finding, Level, error, error_from, ok, warning
 from ..mapping import Mapper
-from ..stores.spill import SqliteSpill
+from ..stores.spill import SqliteSpill, perishing
 from ..subscription import OnRoutingFailure, Subscription
 from .reports import request_name
 
@@ -96,12 +97,26 @@ def _data_folder(app: App) -> Iterator[Finding]:
     folder = _nearest_existing(app.spill.path.absolute().parent)
     if os.access(folder, os.W_OK | os.X_OK):
         yield ok("data folder", f"{app.spill.path.parent} can be written")
+        yield from _perishing(app, app.spill)
     else:
         yield error(
             "data folder",
             f"{folder} cannot be written, so rejected messages cannot be spilled",
             "give this user the right to, or choose another one with App(spill=…)",
         )
+
+
+def _perishing(app: App, spill: SqliteSpill) -> Iterator[Finding]:
+    spills = [each.on_routing_failure is OnRoutingFailure.SPILL for each in app.subscriptions]
+    danger = perishing(spill.path) if any(spills) else None
+    if danger is None:
+        return
+    what = (
+        "spilled messages will be lost with it"
+        if app.is_spill_chosen
+        else "rejected messages are kept in their queue instead of spilled"
+    )
+    yield warning("spill", f"{spill.path} lies on {danger}: {what}", SPILL_REMEDY)
 
 
 def _nearest_existing(folder: Path) -> Path:

@@ -6,7 +6,7 @@ import traceback
 
 import click
 
-from ..errors import PumpError
+from ..errors import PumpError, text_of
 from ..observability.redaction import scrub
 from .console import print_error
 from .failure import Failure
@@ -16,13 +16,13 @@ def complain(error: Exception) -> None:
     """Say what happened: one line for an error of ours, the traceback for anything else."""
     for each in _leaves(error):
         if isinstance(each, PumpError):
-            print_error(str(each))
+            print_error(text_of(each))
         elif isinstance(each, Failure):
             _print_details(each.details)
-            print_error(str(each))
+            print_error(text_of(each))
         else:
             _print_details("".join(traceback.format_exception(each)))
-            print_error(f"unexpected {type(each).__name__}: {each}")
+            print_error(f"unexpected {type(each).__name__}: {text_of(each)}")
 
 
 def _print_details(details: str) -> None:

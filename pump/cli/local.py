@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..serving import DEFAULT_PORT
+from ..serving import DEFAULT_PORT, KeptLeases
 from .exit_codes import ExitCode
 from .options import log_format_option, log_level_option
 
@@ -51,9 +51,31 @@ DEFAULT_DATA = ".pumphouse/sqs"
     "when --host is not this machine alone.",
 )
 @click.option(
+    "--allow-host",
+    "allowed_hosts",
+    metavar="NAME",
+    multiple=True,
+    help="Another name this server is reached by: requests to names that a web page could own "
+    "are refused. May be repeated.",
+)
+@click.option(
     "--strict",
     is_flag=True,
     help="Refuse, as AWS does, to make a queue within 60 s of its deletion, or to purge twice.",
+)
+@click.option(
+    "--keep-leases",
+    "keeps_leases",
+    type=click.Choice([each.value for each in KeptLeases]),
+    default=KeptLeases.AFTER_CRASH.value,
+    help="After which end of this server its clients still have what they had in flight: after a "
+    "crash (default), always (a clean stop too), or never.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one line of JSON when it listens, and nothing else: for scripts.",
 )
 @log_level_option
 @log_format_option
@@ -66,7 +88,10 @@ def local(
     queues: tuple[str, ...],
     config: Path | None,
     verify: bool,
+    allowed_hosts: tuple[str, ...],
     strict: bool,
+    keeps_leases: str,
+    as_json: bool,
     log_level: str,
     log_format: str,
 ) -> ExitCode:
@@ -82,6 +107,7 @@ def local(
       aws --endpoint-url http://127.0.0.1:9324 sqs list-queues
       pump local --config local.yaml            (queues, and functions that consume them)
       pump local --memory --port 0              (for a test run)
+      pump local --port 0 --json                (for a script: {"endpoint": "http://…", …})
 
     \b
     Exit codes:
@@ -99,6 +125,8 @@ def local(
         queues=queues,
         config=config,
         credentials=credentials_for(host, is_asked_for=verify),
+        allowed_hosts=allowed_hosts,
         is_strict=strict,
+        keeps_leases=KeptLeases(keeps_leases),
     )
-    return serve(options, log_level=log_level, log_format=log_format)
+    return serve(options, log_level=log_level, log_format=log_format, as_json=as_json)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from functools import partial
 from heapq import nlargest
 from ipaddress import ip_address
+from typing import TextIO
 
+import attrs
 import click
 from rich.console import Console, Group, RenderableType
 
@@ -20,6 +24,7 @@ from ..clock import SYSTEM_CLOCK
 from ..errors import ConfigurationError
 from ..event_loop import loop_factory
 from ..ports import QueueStats
+from ..secret import Secret
 from ..serving import MappingStats, QueueServer, ServerOptions, make_server
 from .console import printable, stdout, table
 from .exit_codes import ExitCode
@@ -34,7 +39,7 @@ _NO_QUEUES = "No queues yet: make one with an SDK, or start with --queue NAME."
 _MAPPING_COLUMNS = ["queue", "function", "invoked", "succeeded", "failed", "filtered"]
 
 
-def credentials_for(host: str, *, is_asked_for: bool) -> Mapping[str, str]:
+def credentials_for(host: str, *, is_asked_for: bool) -> Mapping[str, Secret]:
     """The key that requests must be signed with; none where only this machine can ask."""
     if not is_asked_for and is_loopback(host):
         return {}
@@ -58,17 +63,22 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def serve(options: ServerOptions, *, log_level: str, log_format: str) -> ExitCode:
-    """Serve until signalled."""
+def serve(
+    options: ServerOptions, *, log_level: str, log_format: str, as_json: bool = False
+) -> ExitCode:
+    """Serve until signalled. The first line on stdout says where, whatever functions print."""
     # On a terminal the table says what goes on; only what is wrong may come in between.
-    level = "warning" if stdout().is_terminal and log_level == "info" else log_level
+    has_table = stdout().is_terminal and not as_json
+    level = "warning" if has_table and log_level == "info" else log_level
     set_up_logging(level, log_format)
     put_working_folder_first()
     # Messages make no cycles, and a million of them make Python's search for some expensive:
     # more than half of the time of filling a large backlog.
     gc.set_threshold(100_000, 50, 1_000)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        exit_code = runner.run(_serve(make_server(options), options))
+        announce = partial(_announce, options, as_json, sys.stdout)
+        announced = attrs.evolve(options, on_listening=announce)
+        exit_code = runner.run(_serve(make_server(announced), has_table=has_table))
         _end_in_time(exit_code)
     return exit_code
 
@@ -85,24 +95,30 @@ def _end_in_time(exit_code: ExitCode) -> None:
     timer.start()
 
 
-async def _serve(server: QueueServer, options: ServerOptions) -> ExitCode:
+async def _serve(server: QueueServer, *, has_table: bool) -> ExitCode:
     stop = _Stop()
     with stop.listening():
         if not await _open_unless(stop.asked, server):
             return ExitCode.OK
         try:
-            click.echo(f"listening on {server.endpoint}")
-            click.echo(_whereabouts(options))
-            sys.stdout.flush()
-            await _show_until(stop.asked, server)
+            await _show_until(stop.asked, server, has_table=has_table)
         finally:
             await server.aclose()
     return ExitCode.OK
 
 
+def _announce(options: ServerOptions, as_json: bool, out: TextIO, endpoint: str) -> None:
+    if as_json:
+        data = None if options.data is None else str(options.data)
+        click.echo(json.dumps({"endpoint": endpoint, "data": data, "pid": os.getpid()}), file=out)
+    else:
+        click.echo(f"listening on {endpoint}\n{_whereabouts(options)}", file=out)
+    out.flush()
+
+
 async def _open_unless(asked: asyncio.Event, server: QueueServer) -> bool:
     """Open the server; told to stop meanwhile, give up and return False."""
-    opening = asyncio.create_task(server.open(), name="open the server")
+    opening = asyncio.create_task(_open(server), name="open the server")
     stopping = asyncio.create_task(asked.wait(), name="first signal")
     await asyncio.wait([opening, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -114,15 +130,21 @@ async def _open_unless(asked: asyncio.Event, server: QueueServer) -> bool:
     return False
 
 
+async def _open(server: QueueServer) -> None:
+    # What the modules of functions print when they are imported: stdout begins with our line.
+    with redirect_stdout(sys.stderr):
+        await server.open()
+
+
 def _whereabouts(options: ServerOptions) -> str:
     if options.data is None:
         return "in memory: everything is gone when this ends"
     return f"queues and messages are kept in {options.data}"
 
 
-async def _show_until(asked: asyncio.Event, server: QueueServer) -> None:
+async def _show_until(asked: asyncio.Event, server: QueueServer, *, has_table: bool) -> None:
     console = stdout()
-    if not console.is_terminal:
+    if not has_table:
         await asked.wait()
         return
     from rich.live import Live

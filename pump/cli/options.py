@@ -57,9 +57,10 @@ def _checked(text: str, *, health: str | None = None, control: str | None = None
 
 
 def _gateway() -> str | None:
+    from ..secret import revealed
     from .settings import Settings
 
-    return Settings.from_environment().gateway
+    return revealed(Settings.from_environment().gateway)
 
 
 def _log_level() -> str:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import attrs
 
+from ..secret import Secret, optional_secret
+
 GATEWAY = "PUMP_GATEWAY"
 LOG_LEVEL = "PUMP_LOG_LEVEL"
 LOG_FORMAT = "PUMP_LOG_FORMAT"
@@ -23,7 +25,8 @@ AWS_SECRET_ACCESS_KEY = "AWS_SECRET_ACCESS_KEY"
 class Settings:
     """What the environment says; an option on the command line stands above it."""
 
-    gateway: str | None = attrs.field(default=None, repr=False)
+    gateway: Secret | None = attrs.field(default=None, converter=optional_secret, repr=False)
+    """A URL, which may have a password in it."""
     log_level: str | None = None
     log_format: str | None = None
     log_sample: str | None = None
@@ -31,7 +34,9 @@ class Settings:
     health: str | None = None
     control: str | None = None
     aws_access_key_id: str | None = None
-    aws_secret_access_key: str | None = attrs.field(default=None, repr=False)
+    aws_secret_access_key: Secret | None = attrs.field(
+        default=None, converter=optional_secret, repr=False
+    )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

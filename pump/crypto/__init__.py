@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         MessageFromFuture,
         NonceReused,
         PlaintextLooksSealed,
+        SealedForAnotherQueue,
         UnencryptedMessage,
         UnsupportedVersion,
     )
@@ -51,6 +52,7 @@ __all__ = [
     "NonceTracking",
     "PlaintextLooksSealed",
     "PlaintextPolicy",
+    "SealedForAnotherQueue",
     "SqliteNonces",
     "UnencryptedMessage",
     "UnsupportedVersion",

@@ -8,14 +8,15 @@ The order in which a body is opened, and why:
    refused at its word, for a forger gains nothing by making his message look old. One that looks
    fresh is not believed yet: its time is covered by the seal.
 4. Seal: `AuthenticationFailed`, or the plaintext. From here on the header is true.
-5. Nonce: only now, or a forger could use up the nonces of messages that are still to come.
+5. Queue, where the message is bound to one: `SealedForAnotherQueue`.
+6. Nonce: only now, or a forger could use up the nonces of messages that are still to come.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from importlib import import_module
 from types import ModuleType
@@ -53,6 +54,11 @@ class Encryption:
     `clock_tolerance`. `nonces` refuses copies (None: they are accepted). Best one an app: when
     two share one, the counts and events of both go to the app that opened last. Survives pickling
     if its keys can be loaded again; keys themselves are never pickled.
+
+    `write_version=1` seals for receivers that know no version 2 yet, and leaves type, content type
+    and reply-to unprotected; `oldest_version=2` refuses what is sealed so. `bind_queue` seals for
+    the queue that a message is posted to; what is bound to another queue than it arrives from is
+    refused, unless that one is named in `also_from`.
     """
 
     def __init__(
@@ -63,6 +69,10 @@ class Encryption:
         plaintext: PlaintextPolicy = PlaintextPolicy.REJECT,
         nonces: NonceTracking | None = None,
         clock_tolerance: timedelta = timedelta(minutes=5),
+        write_version: int = 2,
+        oldest_version: int = 1,
+        bind_queue: bool = False,
+        also_from: Iterable[str] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         rules = Rules(
@@ -71,6 +81,10 @@ class Encryption:
             plaintext=plaintext,
             nonces=nonces,
             clock_tolerance=clock_tolerance,
+            write_version=write_version,
+            oldest_version=oldest_version,
+            bind_queue=bind_queue,
+            also_from=also_from,
         )
         self._set_up(rules, clock)
 
@@ -157,20 +171,34 @@ class Encryption:
         if is_ready_made and message.body.startswith(MAGIC):
             # Sent on as it is, if it is whole. Were it plaintext that only looks sealed, sending
             # it would publish it, and sealing it would hide a broken envelope: it is refused.
-            parse(message.body)
+            self._check_whole(message)
             self._count(vocabulary.MESSAGES_SENT, queue, is_encrypted=True)
             return message
         if self._keys is None or not self._rules.is_on:
             return self._left_plain(message, queue)
         key = await self._keys.active()
-        body = self._sealed_body(key, message)
+        body = self._sealed_body(key, message, queue)
         self._count(vocabulary.MESSAGES_SENT, queue, is_encrypted=True)
         return replace(message, body=body)
 
-    def _sealed_body(self, key: Key, message: Message) -> bytes:
-        aes = self._cipher()
+    def _check_whole(self, message: Message) -> None:
+        try:
+            parse(message.body)
+        except CryptoError as error:
+            if self._rules.is_on:
+                raise
+            raise PlaintextLooksSealed(message.id) from error
+
+    def _sealed_body(self, key: Key, message: Message, queue: str) -> bytes:
+        aes, rules = self._cipher(), self._rules
         nonce: bytes = aes.new_nonce()
-        header = make_header(key.id_bytes, max(0, int(self._clock.time_s() * 1000)), nonce)
+        header = make_header(
+            key.id_bytes,
+            max(0, int(self._clock.time_s() * 1000)),
+            nonce,
+            version=rules.write_version,
+            queue=queue if rules.bind_queue else None,
+        )
         associated = associated_data(header, message)
         sealed: bytes = aes.encrypt(key, message.body, nonce=nonce, associated=associated)
         return header + sealed
@@ -219,11 +247,14 @@ class Encryption:
     async def _open(self, delivery: Delivery, envelope: Envelope) -> bytes:
         if self._keys is None:
             raise KeyNotFound(envelope.key_id)
+        rules = self._rules
+        rules.check_version(envelope)
         key = await self._keys.find(envelope.key_id)
-        if self._rules.max_age is not None:
-            self._rules.check_age(envelope.encrypted_at_ms, now_s=self._clock.time_s())
+        if rules.max_age is not None:
+            rules.check_age(envelope.encrypted_at_ms, now_s=self._clock.time_s())
         associated = associated_data(envelope.header, delivery.message)
         plaintext: bytes = self._cipher().decrypt(key, envelope, associated=associated)
+        rules.check_queue(envelope.queue, delivery.queue, delivery.message.id)
         if self._guard is not None:
             await self._guard.accept(delivery, envelope)
         return plaintext

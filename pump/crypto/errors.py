@@ -106,8 +106,25 @@ class UnsupportedVersion(CryptoError):
 
     def __str__(self) -> str:
         return (
-            f"the envelope has version {self.version}, and only version 1 is known here; "
-            f"update Pumphouse on this side first, then on the sender's"
+            f"the envelope has version {self.version}, and only versions 1 and 2 are read here, "
+            f"or what Encryption.oldest_version leaves of them; update Pumphouse on this side "
+            f"first, then on the sender's"
+        )
+
+
+@attrs.frozen
+class SealedForAnotherQueue(CryptoError):
+    """The message was sealed for one queue and arrived from another."""
+
+    message_id: str
+    sealed_for: str
+    queue: str
+
+    def __str__(self) -> str:
+        return (
+            f"message {self.message_id!r} was sealed for queue {self.sealed_for!r} and arrived "
+            f"from {self.queue!r}; where that is meant, as in a dead-letter queue, name the first "
+            f"in Encryption.also_from"
         )
 
 

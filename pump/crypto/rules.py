@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from enum import StrEnum
 
 import attrs
 
 from ..errors import ConfigurationError
-from .envelope import moment
-from .errors import MessageExpired, MessageFromFuture
+from .envelope import VERSIONS, Envelope, moment
+from .errors import (
+    MessageExpired,
+    MessageFromFuture,
+    SealedForAnotherQueue,
+    UnsupportedVersion,
+)
 from .keys import KeyProvider
 from .replay import NonceTracking
 
@@ -37,6 +43,12 @@ def _policy(value: str) -> PlaintextPolicy:
         raise ConfigurationError("Encryption.plaintext", value, f"use one of {choices}") from None
 
 
+def _names(queues: Iterable[str]) -> frozenset[str]:
+    if isinstance(queues, str):
+        raise ConfigurationError("Encryption.also_from", queues, "give a list of queues' names")
+    return frozenset(queues)
+
+
 @attrs.frozen(kw_only=True)
 class Rules:
     """How messages are sealed and opened. Survives pickling if its keys can be loaded again."""
@@ -47,8 +59,25 @@ class Rules:
     max_age: timedelta | None = None
     clock_tolerance: timedelta = timedelta(minutes=5)
     nonces: NonceTracking | None = None
+    write_version: int = VERSIONS[-1]
+    oldest_version: int = VERSIONS[0]
+    bind_queue: bool = False
+    also_from: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
 
     def __attrs_post_init__(self) -> None:
+        for name in ("write_version", "oldest_version"):
+            if (version := getattr(self, name)) not in VERSIONS:
+                raise ConfigurationError(f"Encryption.{name}", version, "use 1 or 2")
+        if self.write_version < self.oldest_version:
+            raise ConfigurationError(
+                "Encryption.write_version",
+                self.write_version,
+                f"oldest_version={self.oldest_version} would not open what is written",
+            )
+        if self.bind_queue and self.write_version < VERSIONS[-1]:
+            raise ConfigurationError(
+                "Encryption.bind_queue", True, "version 1 names no queue; write version 2"
+            )
         if (self.is_on or self.keys is not None) and not hasattr(self.keys, "active"):
             raise ConfigurationError(
                 "Encryption.keys", type(self.keys).__name__, "use KeyRing(Key(id, material))"
@@ -69,6 +98,16 @@ class Rules:
         if self.nonces is not None and self.nonces.ttl is not None:
             return self.nonces.ttl
         return _ONE_DAY if self.max_age is None else self.max_age + self.clock_tolerance
+
+    def check_version(self, envelope: Envelope) -> None:
+        """Raise for a version that is read by this release, and not wanted here."""
+        if envelope.version < self.oldest_version:
+            raise UnsupportedVersion(envelope.version)
+
+    def check_queue(self, sealed_for: str | None, queue: str, message_id: str) -> None:
+        """Raise for a message that is bound to a queue which is not its own here."""
+        if sealed_for is not None and sealed_for != queue and sealed_for not in self.also_from:
+            raise SealedForAnotherQueue(message_id, sealed_for, queue)
 
     def check_age(self, encrypted_at_ms: int, *, now_s: float) -> None:
         """Raise unless a message of that time is fresh now."""

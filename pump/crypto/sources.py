@@ -7,10 +7,10 @@ us look again before the message is refused, so keys that were added a moment ag
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 import stat
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -22,6 +22,7 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import ConfigurationError, PumpError
 from ..observability import vocabulary
 from ..observability.log import get_logger
+from ..tasks import in_thread
 from .errors import KeyNotFound, KeyUnavailable
 from .key_text import parse_ring
 from .keys import Key, KeyProvider, KeyRing
@@ -59,7 +60,9 @@ class KeyFile(RefreshedKeys):
 
     Looked at every `every`, and when a message names a key that is not in the ring, so a rotation
     needs no restart. Replace the file as a whole (write another, rename it). A file that others
-    than its owner and group may read, or write, is refused; one that its group may is warned of.
+    than its owner and group may read, or write, is refused, as is one of another user than this
+    process's and root, and one in a folder that everybody may write to; one that its group may use
+    is warned of.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class KeyFile(RefreshedKeys):
         if is_first:
             self._seen = None
         try:
-            return await asyncio.to_thread(self._read_if_changed)
+            return await in_thread(self._read_if_changed)
         except OSError as error:
             raise ConfigurationError(
                 self.name, error.strerror, "make it a file that this process may read"
@@ -99,17 +102,25 @@ class KeyFile(RefreshedKeys):
             # A file that was read and then refused is still wrong, though it has not changed.
             if seen == self._seen and self._fault is None:
                 return None
-            self._check_access(status.st_mode)
+            self._check_access(status)
             # What is no UTF-8 is no base64 either; a UnicodeDecodeError would carry the keys.
             text = file.read(_MAX_FILE_SIZE).decode("utf-8", "replace")
         ring = parse_ring(text, source=self.name)
         self._seen = seen
         return ring
 
-    def _check_access(self, mode: int) -> None:
-        if os.name == "nt":
+    def _check_access(self, status: os.stat_result) -> None:
+        if sys.platform == "win32":
             return  # Windows keeps its permissions elsewhere.
+        mode = status.st_mode
         shown_mode = stat.filemode(mode)
+        if status.st_uid not in (0, os.geteuid()):
+            raise ConfigurationError(
+                self.name,
+                f"owned by user {status.st_uid}",
+                f"another user could change it; chown it to user {os.geteuid()}, who reads it",
+            )
+        self._check_folders()
         if mode & stat.S_IRWXO:
             raise ConfigurationError(
                 self.name,
@@ -123,6 +134,20 @@ class KeyFile(RefreshedKeys):
                 mode=shown_mode,
                 remedy="its group may use it; chmod 600 it unless that is meant",
             )
+
+    def _check_folders(self) -> None:
+        """Where everybody may write, anybody can put another file in its place. In a folder with
+        the sticky bit (/tmp, a secret's volume of Kubernetes) only the file's owner can.
+        """
+        path = self._path.absolute()
+        for folder in dict.fromkeys((*path.parents, *path.resolve().parents)):
+            mode = folder.stat().st_mode
+            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+                raise ConfigurationError(
+                    self.name,
+                    f"{folder} {stat.filemode(mode)}",
+                    "everybody may put another file in its place; chmod o-w the folder",
+                )
 
 
 class CallableKeys(RefreshedKeys):
@@ -166,7 +191,7 @@ class CallableKeys(RefreshedKeys):
     async def _call(self) -> object:
         if inspect.iscoroutinefunction(self._fetch):
             return await self._fetch()
-        answer = await asyncio.to_thread(self._fetch)
+        answer = await in_thread(self._fetch)
         return await answer if inspect.isawaitable(answer) else answer
 
 

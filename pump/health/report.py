@@ -7,6 +7,7 @@
 | runs, and the broker does not          | no           | yes: a restart would not bring it back|
 | runs with full hands, asks for nothing | yes          | yes                                   |
 | does not ask though it should          | yes          | not when it stays so                  |
+| has messages in flight, runs nothing   | yes          | not when it stays so                  |
 | is paused, or drained by its name      | yes: as told | yes                                   |
 | broke, and will be restarted           | no           | not when that goes on and on          |
 | stopped for good                       | no           | yes: a person should look first       |
@@ -19,7 +20,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from ..errors import PumpError
+from ..errors import PumpError, text_of
 from ..performer import STEADY_S, Asked, Performer, PumpState
 from .options import HealthOptions
 
@@ -59,6 +60,8 @@ class SubscriptionHealth:
     failing_s: float | None = None
     """For how long pumps have been breaking; None when the present one is steady."""
     is_stuck: bool = False
+    unattended: int = 0
+    """Messages in flight that nothing handles."""
     poll_error: str | None = None
     """What the last receive failed by, None once one has succeeded."""
     last_error: str | None = None
@@ -103,6 +106,7 @@ def look_at(performer: Performer, now_s: float) -> SubscriptionHealth:
         failed_polls=0 if polls is None else polls.failures_in_a_row,
         failing_s=_failing_s(performer, now_s),
         is_stuck=pump is not None and pump.is_stuck,
+        unattended=0 if pump is None else pump.unattended_count,
         poll_error=shown(poll_error),
         last_error=shown(poll_error or performer.last_error),
         counts={name: getattr(stats, name) for name in _COUNTS},
@@ -119,7 +123,7 @@ def shown(error: Exception | None) -> str | None:
         parts = dict.fromkeys(shown(part) or "" for part in error.exceptions)
         return ", ".join(parts)[:_MAX_TEXT]
     kind = type(error).__name__
-    return f"{kind}: {error}"[:_MAX_TEXT] if isinstance(error, PumpError) else kind
+    return f"{kind}: {text_of(error)}"[:_MAX_TEXT] if isinstance(error, PumpError) else kind
 
 
 def why_not_ready(health: SubscriptionHealth, options: HealthOptions) -> str | None:
@@ -169,16 +173,22 @@ class Watchdog:
         for each in subscriptions:
             stuck_s = self._stuck_s(each, now_s)
             if stuck_s > self._max_stuck_s:
-                found.append(f"{each.name}: has not tried to receive for {stuck_s:.0f} s")
+                found.append(f"{each.name}: {_stuck_why(each)} for {stuck_s:.0f} s")
             elif each.failing_s is not None and each.failing_s > self._max_failing_s:
                 found.append(f"{each.name}: has been breaking for {each.failing_s:.0f} s")
         return found
 
     def _stuck_s(self, health: SubscriptionHealth, now_s: float) -> float:
-        if not health.is_stuck:
+        if not (health.is_stuck or health.unattended):
             self._stuck_since_s.pop(health.name, None)
             return 0.0
         return now_s - self._stuck_since_s.setdefault(health.name, now_s)
+
+
+def _stuck_why(health: SubscriptionHealth) -> str:
+    if health.unattended:
+        return f"has had {health.unattended} messages in flight that nothing handles"
+    return "has not tried to receive"
 
 
 def _failing_s(performer: Performer, now_s: float) -> float | None:

@@ -23,6 +23,7 @@ from ..clock import Clock, breathe
 from ..errors import ConfigurationError
 from ..observability import vocabulary
 from ..observability.log import get_logger
+from ..tasks import in_thread
 from . import unix_socket
 from .wire import MAX_HEAD_BYTES, Answer, Refused, Request, parse_head
 
@@ -69,7 +70,7 @@ class Server:
 
     async def listen_at_path(self, field: str, path: Path) -> str:
         """Listen on a Unix socket that only this user may open."""
-        made = await asyncio.to_thread(unix_socket.bind, field, path)
+        made = await in_thread(unix_socket.bind, field, path)
         self._socket_path = path
         self._listening = await asyncio.start_unix_server(
             self._admit, sock=made, limit=MAX_HEAD_BYTES
@@ -85,7 +86,7 @@ class Server:
         try:
             if self._socket_path is not None:
                 # While it still listens: afterwards another process may take the path for its own.
-                await asyncio.to_thread(self._socket_path.unlink, missing_ok=True)
+                await in_thread(self._socket_path.unlink, missing_ok=True)
         finally:
             listening.close()
         if self._connections:

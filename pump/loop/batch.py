@@ -18,11 +18,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from ..clock import Clock
 from ..message import Delivery
 from ..outcome import ABANDON, Ack
+from .conclude import Orders
+from .dispatch import ending_the_program
 from .ending import Ending
 from .lanes import Lanes
 from .workers import Workers
 
-Concluding = Callable[[Delivery, Callable[[Delivery], bool]], Awaitable[Ending | None]]
+Concluding = Callable[[Delivery, Orders], Awaitable[Ending | None]]
 """As `Conclude`: the ending of a delivery, None when it was recalled meanwhile."""
 Told = Callable[[Delivery, Ending | None], None]
 """Told how each delivery ended; None for one that was lost."""
@@ -53,6 +55,10 @@ class Batch:
         if not deliveries:
             return
         self._open_count = len(deliveries)
+        with ending_the_program():
+            await self._run(deliveries, limit_s)
+
+    async def _run(self, deliveries: Sequence[Delivery], limit_s: float | None) -> None:
         async with asyncio.TaskGroup() as group:
             for delivery in deliveries:
                 self._lanes.add(delivery)
@@ -62,13 +68,18 @@ class Batch:
             self._workers.start(group)
             self._workers.wake()
             try:
-                async with self._clock.timeout(limit_s):
-                    await self._all_ended.wait()
-            except TimeoutError:
-                self.give_back_unstarted()
-                self._workers.recall_all()
-                await self._workers.wait_until_done()
-            self._workers.stop()
+                await self._wait_for_all(limit_s)
+            finally:
+                self._workers.stop()
+
+    async def _wait_for_all(self, limit_s: float | None) -> None:
+        try:
+            async with self._clock.timeout(limit_s):
+                await self._all_ended.wait()
+        except TimeoutError:
+            self.give_back_unstarted()
+            self._workers.recall_all()
+            await self._workers.wait_until_done()
 
     def give_back_unstarted(self) -> None:
         """Start nothing any more; what runs goes on."""
@@ -76,9 +87,9 @@ class Batch:
 
     async def _work(self, delivery: Delivery) -> None:
         try:
-            ending = await self._conclude(delivery, self._workers.is_recalled)
+            ending = await self._conclude(delivery, self._workers)
         except asyncio.CancelledError:
-            if not self._workers.is_recalled(delivery):
+            if self._workers.is_dismissed and not self._workers.is_recalled(delivery):
                 raise
             ending = None
         is_gone = ending is not None and isinstance(ending.action, Ack)

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 from ..backoff import RECONNECT
-from ..clock import Clock
-from ..errors import GatewayError
+from ..clock import Clock, breathe
+from ..errors import GatewayError, text_of
 from ..message import Delivery
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..observability.telemetry import Telemetry
-from ..ports import ConsumerPort
+from ..ports import ConsumerPort, LeaseLosingPort
 from ..subscription import Subscription
 from .leases import LeaseBook
 
@@ -22,8 +22,9 @@ _log = get_logger("pump.loop")
 class LeaseKeeper:
     """Extends leases from receipt until settlement, in batches, and reports those lost.
 
-    A lease is lost when the broker says so, or when its end passes without a confirmed
-    extension: from then on nobody can prove that the message is still ours.
+    A lease is lost when the broker says so, when the connection is lost that it ended with, or
+    when its end passes without a confirmed extension: from then on nothing proves that the
+    message is still ours.
     """
 
     def __init__(
@@ -47,6 +48,8 @@ class LeaseKeeper:
         self._telemetry = telemetry
         self._first_arrived = asyncio.Event()
         self._failure_count = 0
+        if isinstance(port, LeaseLosingPort):
+            port.when_lost(self._lose_all)
 
     def watch(self, deliveries: Iterable[Delivery]) -> None:
         """Keep the leases of received messages."""
@@ -60,6 +63,26 @@ class LeaseKeeper:
     def holds(self, delivery: Delivery) -> bool:
         """Whether the lease is still ours, as far as we know."""
         return delivery in self._book
+
+    async def hold(self, delivery: Delivery) -> bool:
+        """Whether the lease is ours, proved by an extension unless it was granted just now.
+
+        Before a copy is routed: a process that stood still, or a broker that counts otherwise,
+        may have given the message to another consumer. Also for a subscription that does not
+        renew: the message is about to be removed. An extension that fails has not said no.
+        """
+        if self._book.is_fresh(delivery, self._clock.now_s()):
+            return True
+        self._report_expired()
+        if self.holds(delivery):
+            await self._extend([delivery])
+            self._report_expired()
+        if self.holds(delivery):
+            return True
+        # Recalled just now, by our own task: the cancellation arrives here, and not in whatever
+        # the worker does next.
+        await breathe()
+        return False
 
     async def run(self) -> None:
         """Keep leases until cancelled."""
@@ -94,7 +117,7 @@ class LeaseKeeper:
                 refusals = await self._port.extend(deliveries, lease_s=self._lease_s)
         except (GatewayError, TimeoutError) as error:
             self._failure_count += 1
-            _log.warning(vocabulary.LEASE_EXTENSION_FAILED, error=repr(error))
+            _log.warning(vocabulary.LEASE_EXTENSION_FAILED, error=text_of(error, repr))
             if self._telemetry is not None:
                 self._telemetry.failed("extend", self._subscription.queue, error)
             return
@@ -111,6 +134,10 @@ class LeaseKeeper:
 
     def _report_expired(self) -> None:
         for delivery in self._book.expired(self._clock.now_s()):
+            self._lose(delivery)
+
+    def _lose_all(self, deliveries: Iterable[Delivery]) -> None:
+        for delivery in deliveries:
             self._lose(delivery)
 
     def _lose(self, delivery: Delivery) -> None:

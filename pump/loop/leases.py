@@ -45,6 +45,10 @@ class LeaseBook:
         """Strike a message out; False when it was not held any more."""
         return self._ends.pop(delivery, None) is not None
 
+    def is_fresh(self, delivery: Delivery, now_s: float) -> bool:
+        """Whether the broker granted it within the last tenth of a lease: it need not be asked."""
+        return self._ends.get(delivery, 0.0) - now_s >= self._lease_s * 0.9
+
     def extended(self, delivery: Delivery, now_s: float) -> None:
         """Note that the broker granted a whole lease from `now_s`."""
         if delivery in self._ends:
@@ -65,6 +69,11 @@ class LeaseBook:
     def expired(self, now_s: float) -> list[Delivery]:
         """Those whose end has passed."""
         return self._first_until(now_s)
+
+    def is_over(self, delivery: Delivery, now_s: float) -> bool:
+        """Whether its end has passed, or it is not held at all."""
+        end_s = self._ends.get(delivery)
+        return end_s is None or end_s <= now_s
 
     def wake_at_s(self, now_s: float) -> float | None:
         """When to look again, None when nothing is held."""

@@ -5,7 +5,8 @@
 | handled                                 | processed     | info    |
 | put off by the handler (`DeferMessage`) | retrying      | info    |
 | failed, and to be delivered again       | retrying      | warning |
-| rejected, and routed away or discarded  | dead-lettered | error   |
+| rejected, and routed away or spilled    | dead-lettered | error   |
+| rejected, and gone without a copy       | discarded     | error   |
 | handed back untried                     | released      | info    |
 """
 
@@ -145,7 +146,8 @@ class DeliveryLines:
                 gateway=self._gateway,
                 age_s=_age_s(delivery.message, now_s),
                 correlation_id=delivery.message.correlation_id or None,
-                reason=outcome.reason.value if isinstance(outcome, Reject) else None,
+                reason=str(outcome.reason) if isinstance(outcome, Reject) else None,
+                fate=None if ending.fate is None else ending.fate.value,
                 destination=ending.destination,
                 error=None if ending.error is None else error_types(ending.error),
                 trace_id=trace[0],
@@ -161,7 +163,7 @@ _NO_TRACE = (None, None)
 def level_of(ending: Ending, status: Status | None) -> int:
     """How loud the line of a delivery is."""
     match status:
-        case Status.DEAD_LETTERED:
+        case Status.DEAD_LETTERED | Status.DISCARDED:
             return logging.ERROR
         case Status.RETRYING if ending.error is None or not carries_signal(ending.error):
             return logging.WARNING

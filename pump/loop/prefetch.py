@@ -13,7 +13,42 @@ No round trip is measured: near or far, a broker that keeps the workers busy is 
 
 from __future__ import annotations
 
+import attrs
+
+from ..capabilities import Capabilities
+from ..strategy import Hybrid, Retry
+from ..subscription import Subscription
+
 _SLOW_S = 0.2
+
+
+@attrs.frozen
+class AttemptBudget:
+    """Which messages had better not wait in hand, where handing one back costs it an attempt.
+
+    A receive that brings one of them has the pump hold no more than it can run, until one brings
+    none. Before the first receive it is not known what comes.
+    """
+
+    max_retries: int | None
+    max_receive_count: int | None
+
+    @classmethod
+    def of(cls, subscription: Subscription, capabilities: Capabilities) -> AttemptBudget | None:
+        """None where handing back costs nothing, or attempts are not limited."""
+        failure = subscription.failure
+        # Without a retry there is none to lose: a message that comes is run once in any case.
+        max_retries = (failure.max_retries or None) if isinstance(failure, Retry | Hybrid) else None
+        limit = subscription.max_receive_count
+        if capabilities.has_uncounted_abandon or (max_retries is None and limit is None):
+            return None
+        return cls(max_retries, limit)
+
+    def is_nearly_spent(self, attempt: int) -> bool:
+        """Whether one more hand-back leaves a message its last run, or none."""
+        is_last_retry = self.max_retries is not None and attempt >= self.max_retries
+        limit = self.max_receive_count
+        return is_last_retry or (limit is not None and attempt >= limit - 1)
 
 
 class Prefetch:

@@ -68,6 +68,7 @@ class Pump:
             parts.capabilities.max_defer_s,
             parts.clock,
             parts.telemetry,
+            lambda delivery: self._keeper.hold(delivery),
         )
         self._reporter = Reporter(
             parts.subscription,
@@ -136,6 +137,14 @@ class Pump:
         """Whether it should be receiving and is not; seen again and again, it is our defect."""
         return not self._drain_asked.is_set() and self._receiver.is_stuck
 
+    @property
+    def unattended_count(self) -> int:
+        """Messages in flight that nothing handles: they could start and nothing runs, or they
+        neither wait, run nor are being settled. Seen again and again, it is our defect.
+        """
+        startable = 0 if self._workers.running_count else self._lanes.ready_count
+        return startable + max(0, len(self._book) - self.in_hand)
+
     def drain(self) -> None:
         """Ask the pump to stop: nothing more is received, what runs may finish."""
         self._drain_asked.set()
@@ -192,14 +201,16 @@ class Pump:
         """
         async with asyncio.TaskGroup() as group:
             self._workers.start(group)
-            receiving = group.create_task(self._receiver.run(), name="receiver")
-            await self._drain_asked.wait()
-            _log.info(vocabulary.DRAIN_STARTED, subscription=self._subscription.name)
-            receiving.cancel()
-            await asyncio.wait([receiving])
-            self._release(self._lanes.clear())
-            await self._let_handlers_finish()
-            self._workers.stop()
+            try:
+                receiving = group.create_task(self._receiver.run(), name="receiver")
+                await self._drain_asked.wait()
+                _log.info(vocabulary.DRAIN_STARTED, subscription=self._subscription.name)
+                receiving.cancel()
+                await asyncio.wait([receiving])
+                self._release(self._lanes.clear())
+                await self._let_handlers_finish()
+            finally:
+                self._workers.stop()
         await self._flush(self._subscription.drain_timeout.total_seconds())
 
     def _accept(self, deliveries: Sequence[Delivery]) -> None:
@@ -225,18 +236,36 @@ class Pump:
         return held
 
     async def _work(self, delivery: Delivery) -> None:
+        if self._book.is_over(delivery, self._clock.now_s()):
+            self._drop_expired(delivery)
+            return
         if not self._lanes.ready_count:
             self._receiver.look_again()
-        ending = await self._conclude(delivery, self._workers.is_recalled)
+        try:
+            ending = await self._conclude(delivery, self._workers)
+        except BaseException:
+            # The pump ends, or the program: nothing may stay in the book that nothing runs.
+            self._finish(_tried(delivery))
+            raise
         if ending is None:
-            # It was tried, and counts.
-            ending = Ending(delivery, Defer(), Defer())
+            ending = _tried(delivery)
         elif is_unacceptable(ending):
             self._count_unacceptable()
+        self._finish(ending)
+
+    def _finish(self, ending: Ending) -> None:
+        delivery = ending.delivery
         self._release(self._lanes.finish(delivery, is_gone=isinstance(ending.action, Ack)))
         if self._lanes.ready_count:
             self._workers.wake()
         self._settler.submit(ending)
+
+    def _drop_expired(self, delivery: Delivery) -> None:
+        """Its lease ended while this process stood still, and the keeper had no turn yet: another
+        may have handled it (law 3). The settler reports it; the broker is told nothing.
+        """
+        self._keeper.forget(delivery)
+        self._release([delivery, *self._lanes.finish(delivery, is_gone=False)])
 
     def _note_idle(self) -> None:
         if not self._lanes.waiting_count:
@@ -286,7 +315,7 @@ class Pump:
         self._release(self._lanes.clear())
         for delivery in self._book.held():
             if not self._settler.has(delivery):
-                self._settler.submit(Ending(delivery, Defer(), Defer()))
+                self._settler.submit(_tried(delivery))
         await self._flush(_HAND_BACK_S)
 
     async def _flush(self, limit_s: float) -> None:
@@ -322,6 +351,11 @@ class Pump:
             on_lost=self._note_lost,
             telemetry=parts.telemetry,
         )
+
+
+def _tried(delivery: Delivery) -> Ending:
+    """Handed back after its handler had begun: that counts as an attempt."""
+    return Ending(delivery, Defer(), Defer())
 
 
 def _lease_book(parts: PumpParts) -> LeaseBook:

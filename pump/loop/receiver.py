@@ -10,10 +10,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ..backoff import RECONNECT
+from ..backoff import RECONNECT, UNREACHABLE
 from ..capabilities import Capabilities
 from ..clock import Clock
-from ..errors import GatewayError
+from ..errors import ConnectionFailed, GatewayError, text_of
 from ..message import Delivery
 from ..observability import vocabulary
 from ..observability.log import get_logger
@@ -22,7 +22,7 @@ from ..ports import ConsumerPort
 from ..subscription import Subscription
 from .pollers import adapt_pollers
 from .polls import Polls
-from .prefetch import Prefetch
+from .prefetch import AttemptBudget, Prefetch
 from .window import Window
 
 _log = get_logger("pump.loop")
@@ -59,7 +59,9 @@ class Receiver:
             most=capabilities.receive_batch * capabilities.max_pollers,
         )
         self._is_adaptive = subscription.prefetch is None
-        self._window = Window(subscription.in_hand)
+        self._budget = AttemptBudget.of(subscription, capabilities)
+        self._is_tight = self._budget is not None
+        self._window = Window(self._limit)
         self._pollers: set[asyncio.Task[None]] = set()
         self._target = 1
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -95,8 +97,18 @@ class Receiver:
         self._concurrency = concurrency
         self._resize()
 
+    @property
+    def _limit(self) -> int:
+        return self._concurrency + (0 if self._is_tight else self._prefetch.size)
+
+    def _spare(self, deliveries: Sequence[Delivery]) -> None:
+        """Hold no more than can run while messages come that a hand-back would cost too much."""
+        if self._budget is not None and deliveries:
+            self._is_tight = any(self._budget.is_nearly_spent(each.attempt) for each in deliveries)
+            self._resize()
+
     def _resize(self) -> None:
-        limit = self._concurrency + self._prefetch.size
+        limit = self._limit
         if limit != self._window.limit:
             self._window.resize(limit)
             self._wake_poller()
@@ -175,6 +187,7 @@ class Receiver:
             if self._telemetry is not None:
                 waited_s = self._clock.now_s() - asked_at_s
                 self._telemetry.received(self._subscription, deliveries, waited_s=waited_s)
+            self._spare(deliveries)
             # Told to all: this poller may be one too many and end, and those that wait for
             # room would wait for ever.
             self.give_back(asked - len(deliveries))
@@ -224,12 +237,13 @@ class Receiver:
         return self._window.request_size(batch=self._batch, waiting=self._ready_count())
 
     async def _back_off(self, failure_count: int, error: GatewayError) -> None:
-        delay_s = RECONNECT.delay_s(failure_count, self._clock.chance())
+        backoff = UNREACHABLE if isinstance(error, ConnectionFailed) else RECONNECT
+        delay_s = backoff.delay_s(failure_count, self._clock.chance())
         _log.warning(
             vocabulary.RECEIVE_FAILED,
             subscription=self._subscription.name,
             queue=self._subscription.queue,
-            error=str(error),
+            error=text_of(error),
             error_type=type(error).__name__,
             retry_in_s=round(delay_s, 3),
         )

@@ -10,7 +10,7 @@ from ..message import Delivery
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..observability.telemetry import Telemetry
-from ..outcome import Ack, Defer, Reject, RejectionReason
+from ..outcome import INVALID_REASONS, Ack, Defer, Reason, Reject
 from ..sealing import Sealing
 from ..subscription import Subscription
 from .ending import Ending, outcome_event, status_of
@@ -130,10 +130,10 @@ class Reporter:
             if isinstance(ending.action, Ack):
                 sealing.settled(ending.delivery, is_handled=isinstance(ending.outcome, Ack))
 
-    def _count_rejection(self, ending: Ending, reason: RejectionReason) -> None:
+    def _count_rejection(self, ending: Ending, reason: Reason) -> None:
         if not isinstance(ending.action, Ack):
             self._stats.retried += 1
-        elif reason is RejectionReason.UNACCEPTABLE:
+        elif reason in INVALID_REASONS:
             self._stats.invalid += 1
         else:
             self._stats.dead_lettered += 1

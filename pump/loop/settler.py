@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from ..backoff import RECONNECT
 from ..clock import Clock
 from ..deadlines import Deadlines
-from ..errors import GatewayError
+from ..errors import GatewayError, text_of
 from ..message import Delivery
 from ..observability import vocabulary
 from ..observability.log import get_logger
@@ -165,7 +165,7 @@ class Settler:
                 refusals = await self._tell_broker(held) if held else ()
         except (GatewayError, TimeoutError) as error:
             self._failure_count += 1
-            _log.warning(vocabulary.SETTLE_FAILED, error=repr(error), count=len(held))
+            _log.warning(vocabulary.SETTLE_FAILED, error=text_of(error, repr), count=len(held))
             self._pending.extend(held)
         else:
             refused = {refusal.delivery: refusal.is_final for refusal in refusals}

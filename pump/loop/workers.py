@@ -3,6 +3,14 @@
 A worker takes delivery after delivery; there is no task per message, so a handler that never
 waits costs no turn of the event loop. Idle workers park, and are woken one at a time: each that
 finds more to do wakes the next.
+
+Handlers run in a worker's own task, so they can cancel it. Who did tells what it means:
+
+| cancelled by                                  | known by       | and then                      |
+|-----------------------------------------------|----------------|-------------------------------|
+| `recall`: the lease is lost, the drain is over| `is_recalled`  | ends with the delivery        |
+| `stop`, or the task that runs the pool was    | `is_dismissed` | the worker ends (law 6)       |
+| anything else: a handler's own doing          | neither        | undone; the worker goes on    |
 """
 
 from __future__ import annotations
@@ -10,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from ..clock import breathe
 from ..message import Delivery
@@ -23,7 +32,8 @@ class Workers:
     """A pool of tasks that run `work(delivery)` for whatever the lanes let start.
 
     `work` must not raise; it is cancelled by `recall`, and then told so by `is_recalled`.
-    `on_idle` is called whenever a worker finds nothing to start.
+    `on_idle` is called whenever a worker finds nothing to start. A worker that has ended is
+    replaced when there is work.
     """
 
     def __init__(
@@ -39,6 +49,9 @@ class Workers:
         self._on_idle = on_idle
         self._concurrency = concurrency
         self._group: asyncio.TaskGroup | None = None
+        self._owner: asyncio.Task[Any] | None = None
+        self._owner_cancelling = 0
+        self._is_stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._parked: deque[asyncio.Future[None]] = deque()
         self._running: dict[Delivery, asyncio.Task[None]] = {}
@@ -51,9 +64,22 @@ class Workers:
         """How many deliveries are being worked on."""
         return len(self._running)
 
+    @property
+    def is_dismissed(self) -> bool:
+        """Whether the workers are to end: stopped, or the task that runs them was cancelled.
+
+        A group cancels that task together with its members, whichever of them failed.
+        """
+        owner = self._owner
+        return self._is_stopped or (
+            owner is not None and owner.cancelling() > self._owner_cancelling
+        )
+
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Run workers in `group` from now on."""
+        """Run workers in `group` from now on; called by the task that entered the group."""
         self._group = group
+        self._owner = asyncio.current_task()
+        self._owner_cancelling = 0 if self._owner is None else self._owner.cancelling()
 
     def wake(self) -> None:
         """Have somebody look for work; one who was woken and has not looked yet is enough."""
@@ -65,8 +91,12 @@ class Workers:
                 parked.set_result(None)
                 self._is_one_waking = True
                 return
-        if len(self._tasks) < self._concurrency and self._group is not None:
-            self._tasks.add(self._group.create_task(self._run(), name="worker"))
+        if self._group is None or self.is_dismissed:
+            return
+        if len(self._tasks) < self._concurrency:
+            task = self._group.create_task(self._run(), name="worker")
+            task.add_done_callback(self._ended)
+            self._tasks.add(task)
             self._is_one_waking = True
 
     def resize(self, concurrency: int) -> None:
@@ -98,6 +128,7 @@ class Workers:
 
     def stop(self) -> None:
         """Dismiss every worker; whatever still runs is cancelled from outside."""
+        self._is_stopped = True
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
@@ -106,15 +137,43 @@ class Workers:
         """Whether `recall` cancelled this delivery."""
         return delivery in self._recalled
 
+    def is_told_to_stop(self, delivery: Delivery) -> bool:
+        """Whether a cancellation of this delivery's task was not its handler's own doing."""
+        return delivery in self._recalled or self.is_dismissed
+
     async def wait_until_done(self) -> None:
         """Return when nothing runs."""
         while self._running:
             self._all_done.clear()
             await self._all_done.wait()
 
+    async def shed_strays(self) -> None:
+        """Undo what a handler did to the task it ran in; a dismissal goes on, though the handler
+        may have swallowed it.
+        """
+        if self.is_dismissed:
+            raise asyncio.CancelledError
+        task = _this_task()
+        while task.cancelling():
+            task.uncancel()
+        try:
+            # Before Python 3.13 one that was not thrown yet is still thrown at the next wait.
+            await breathe()
+        except asyncio.CancelledError:
+            if self.is_dismissed:
+                raise
+
     async def _run(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+        task = _this_task()
+        while len(self._tasks) <= self._concurrency:
+            try:
+                await self._take_turns(task)
+            except asyncio.CancelledError:
+                await self.shed_strays()
+        # At once: two that end in one turn of the loop must not both take the other for enough.
+        self._tasks.discard(task)
+
+    async def _take_turns(self, task: asyncio.Task[None]) -> None:
         self._is_one_waking = False
         taken = 0
         while len(self._tasks) <= self._concurrency:
@@ -131,9 +190,6 @@ class Workers:
             taken += 1
             if taken % _BREATH == 0:
                 await breathe()
-        self._tasks.discard(task)
-        if self._lanes.ready_count:
-            self.wake()
 
     async def _run_one(self, delivery: Delivery, task: asyncio.Task[None]) -> None:
         self._running[delivery] = task
@@ -141,20 +197,28 @@ class Workers:
             await self._work(delivery)
         finally:
             del self._running[delivery]
-            if delivery in self._recalled:
-                # Our own cancellation ends here; one from outside goes on.
-                self._recalled.discard(delivery)
-                outside_count = task.uncancel()
-            else:
-                # A handler may have swallowed it; the worker must not.
-                outside_count = task.cancelling()
+            self._recalled.discard(delivery)
             if not self._running:
                 self._all_done.set()
-            if outside_count:
-                raise asyncio.CancelledError
+        if task.cancelling():
+            # Ours, a handler's own, or one from outside that a handler swallowed.
+            raise asyncio.CancelledError
 
     async def _park(self) -> None:
         parked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._parked.append(parked)
         await parked
         self._is_one_waking = False
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self.is_dismissed:
+            self._is_one_waking = False
+            if self._lanes.ready_count:
+                self.wake()
+
+
+def _this_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task

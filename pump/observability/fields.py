@@ -20,7 +20,7 @@ PLAIN: Final = frozenset(
         *("message_id", "correlation_id", "type", "spilled_id", "request_id", "key_id"),
         *("trace_id", "span_id", "process", "pid"),
         # What became of it.
-        *("outcome", "status", "reason", "destination", "signal", "error_type", "policy"),
+        *("outcome", "status", "reason", "fate", "destination", "signal", "error_type", "policy"),
         *("state", "operation", "version", "encrypted", "active", "mode"),
         # How many, and how long.
         *("attempt", "tries", "count", "messages", "failed", "sent", "dropped", "recalled"),

@@ -21,6 +21,8 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 from uuid import UUID
 
+from ..errors import text_of
+
 REDACTED = "[redacted]"
 _MAX_DEPTH = 6
 _MAX_ITEMS = 100
@@ -158,7 +160,7 @@ def shown_field(name: object, value: object, depth: int = 0) -> Any:
 
 def shown_error(error: BaseException) -> str:
     """An error's type and its text, without the credentials the text may quote."""
-    return scrub(f"{type(error).__name__}: {error}")
+    return scrub(f"{type(error).__name__}: {text_of(error)}")
 
 
 def _shown_items(items: Collection[object], depth: int) -> list[Any]:

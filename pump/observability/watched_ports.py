@@ -38,13 +38,11 @@ class Watch:
     async def settle(
         self, settlements: Sequence[Settlement], settling: Awaitable[Sequence[Refusal]]
     ) -> Sequence[Refusal]:
-        """Await a settle call, and tell whose leases it found lost."""
+        """Await a settle call. What it changed, and which leases it found lost, the loop's
+        reporter tells.
+        """
         with self.telemetry.settling(self.subscription, settlements):
-            refusals = await settling
-        for refusal in refusals:
-            if refusal.is_final:
-                self.telemetry.lost(self.subscription, refusal.delivery)
-        return refusals
+            return await settling
 
 
 class WatchedConsumerPort:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -12,6 +11,7 @@ import msgspec
 from ..errors import StorageFailed
 from ..handler_times import HandlerTimes
 from ..ids import new_id
+from ..tasks import in_thread
 from .spill import SpillStore, SqliteSpill
 
 FILE_NAME = "handler-times.json"
@@ -47,14 +47,14 @@ class HandlerTimesFile:
 
     async def read(self) -> dict[str, HandlerTimes]:
         """What was seen, by subscription; nothing when there is no record."""
-        return await asyncio.to_thread(self._read)
+        return await in_thread(self._read)
 
     async def write(self, times: Mapping[str, HandlerTimes]) -> None:
         """Put these in the place of older ones, and leave other subscriptions' as they are.
 
         Whoever reads meanwhile sees the whole record, old or new. Raises `StorageFailed`.
         """
-        await asyncio.to_thread(self._write, dict(times))
+        await in_thread(self._write, dict(times))
 
     def _read(self) -> dict[str, HandlerTimes]:
         try:

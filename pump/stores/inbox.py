@@ -7,6 +7,8 @@ A key is free, claimed or done:
 | free    | claim                          | claimed | `Claimed`                      |
 | claimed | claim by another               | claimed | `Busy`, until when             |
 | claimed | its lease ends (crash)         | free    | nothing                        |
+| claimed | it seems to last for longer    | claimed | `Busy`, for a lease from now   |
+|         | than its lease (clock set back)|         |                                |
 | claimed | release by its owner (failure) | free    | nothing                        |
 | any     | complete                       | done    | nothing                        |
 | done    | claim                          | done    | `AlreadyDone`                  |
@@ -19,7 +21,7 @@ key that is done stays so for the retention, whoever else still believed to hold
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import attrs
 
@@ -80,6 +82,8 @@ class Held:
     inbox: Inbox
     key: str
     owner: str
+    lease_s: float = 30.0
+    """How long a claim lasts."""
     is_recorded: bool = False
     """The store has committed the completion together with the handler's own work."""
 
@@ -103,6 +107,12 @@ def check_retention(field: str, retention: object) -> float:
     return retention.total_seconds()
 
 
+class _MemoryClaim(NamedTuple):
+    owner: str
+    expires_at_s: float
+    lease_s: float
+
+
 class MemoryInbox:
     """An inbox that lasts as long as its process; for tests, and where a restart may repeat.
 
@@ -117,7 +127,7 @@ class MemoryInbox:
             raise ConfigurationError("MemoryInbox.max_count", max_count, "use 1 or more")
         self._max_count = max_count
         # Both in the order in which they were written, which is the order of expiry.
-        self._claims: dict[str, tuple[str, float]] = {}
+        self._claims: dict[str, _MemoryClaim] = {}
         self._done: dict[str, float] = {}
 
     def __len__(self) -> int:
@@ -127,18 +137,21 @@ class MemoryInbox:
         self._forget_expired(now_s)
         if self._done.get(key, now_s) > now_s:
             return AlreadyDone()
-        _, expires_at_s = self._claims.get(key, (owner, now_s))
-        if expires_at_s > now_s:
-            return Busy(expires_at_s)
+        known = self._claims.get(key)
+        if known is not None and known.expires_at_s > now_s:
+            if known.expires_at_s > now_s + known.lease_s:
+                known = known._replace(expires_at_s=now_s + known.lease_s)
+                self._claims[key] = known
+            return Busy(known.expires_at_s)
         self._claims.pop(key, None)
-        self._claims[key] = (owner, now_s + lease_s)
+        self._claims[key] = _MemoryClaim(owner, now_s + lease_s, lease_s)
         return Claimed()
 
     async def extend(self, key: str, *, owner: str, now_s: float, lease_s: float) -> bool:
-        if self._claims.get(key, ("", 0.0))[0] != owner:
+        if not self._is_held(key, owner):
             return False
         del self._claims[key]
-        self._claims[key] = (owner, now_s + lease_s)
+        self._claims[key] = _MemoryClaim(owner, now_s + lease_s, lease_s)
         return True
 
     async def complete(self, key: str, *, owner: str, now_s: float) -> None:
@@ -148,11 +161,15 @@ class MemoryInbox:
         self._forget_expired(now_s)
 
     async def release(self, key: str, *, owner: str) -> None:
-        if self._claims.get(key, ("", 0.0))[0] == owner:
+        if self._is_held(key, owner):
             del self._claims[key]
 
     async def aclose(self) -> None:
         """Do nothing: what is remembered stays until the object goes."""
+
+    def _is_held(self, key: str, owner: str) -> bool:
+        known = self._claims.get(key)
+        return known is not None and known.owner == owner
 
     def _forget_expired(self, now_s: float) -> None:
         while self._done:
@@ -161,7 +178,7 @@ class MemoryInbox:
                 break
             del self._done[key]
         while self._claims:
-            key, (_, expires_at_s) = next(iter(self._claims.items()))
-            if expires_at_s > now_s:
+            key, known = next(iter(self._claims.items()))
+            if known.expires_at_s > now_s:
                 break
             del self._claims[key]

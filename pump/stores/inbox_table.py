@@ -22,14 +22,25 @@ CREATE TABLE IF NOT EXISTS pump_inbox (
 ) WITHOUT ROWID
 """
 _INDEX = "CREATE INDEX IF NOT EXISTS pump_inbox_expiry ON pump_inbox (expires_at_s)"
+# Added later, and unknown to older releases: what a claim may last, NULL for theirs.
+_ADD_LEASE = "ALTER TABLE pump_inbox ADD COLUMN lease_s REAL"
 _CLAIM = """
-INSERT INTO pump_inbox (key, owner, is_done, expires_at_s) VALUES (?, ?, 0, ?)
+INSERT INTO pump_inbox (key, owner, is_done, expires_at_s, lease_s) VALUES (?, ?, 0, ?, ?)
 ON CONFLICT (key) DO UPDATE SET
-    owner = excluded.owner, is_done = 0, expires_at_s = excluded.expires_at_s
+    owner = excluded.owner, is_done = 0, expires_at_s = excluded.expires_at_s,
+    lease_s = excluded.lease_s
 WHERE pump_inbox.expires_at_s <= ?
 """
-_LOOK = "SELECT owner, is_done, expires_at_s FROM pump_inbox WHERE key = ?"
-_EXTEND = "UPDATE pump_inbox SET expires_at_s = ? WHERE key = ? AND owner = ? AND is_done = 0"
+# A claim that seems to last for longer than its lease was made before the clock was set back. Its
+# owner, if it lives, extends it as always.
+_BOUND = """
+UPDATE pump_inbox SET expires_at_s = ? + coalesce(lease_s, ?)
+WHERE key = ? AND owner = ? AND is_done = 0 AND expires_at_s > ? + coalesce(lease_s, ?)
+"""
+_LOOK = "SELECT owner, is_done, expires_at_s, lease_s FROM pump_inbox WHERE key = ?"
+_EXTEND = """
+UPDATE pump_inbox SET expires_at_s = ?, lease_s = ? WHERE key = ? AND owner = ? AND is_done = 0
+"""
 _COMPLETE = """
 INSERT INTO pump_inbox (key, owner, is_done, expires_at_s) VALUES (?, ?, 1, ?)
 ON CONFLICT (key) DO UPDATE SET
@@ -56,6 +67,7 @@ class Row(NamedTuple):
     owner: str
     is_done: bool
     expires_at_s: float
+    lease_s: float | None
 
 
 @attrs.frozen
@@ -67,6 +79,11 @@ class InboxTable:
     async def create(self, connection: aiosqlite.Connection) -> None:
         """Make the table if this is its first use."""
         await self.run(connection, _SCHEMA)
+        columns = await connection.execute_fetchall("PRAGMA table_info(pump_inbox)")
+        if "lease_s" not in {column[1] for column in columns}:
+            # Another process may add it at the same moment.
+            with suppress(sqlite3.OperationalError):
+                await connection.execute(_ADD_LEASE)
         await self.run(connection, _INDEX)
 
     async def claim(
@@ -76,23 +93,37 @@ class InboxTable:
         owner: str,
         *,
         now_s: float,
-        until_s: float,
+        lease_s: float,
     ) -> Claim:
         """Take the key if it is free or has expired."""
         while True:
-            taken = await self.run(connection, _CLAIM, key, owner, until_s, now_s)
+            taken = await self.run(connection, _CLAIM, key, owner, now_s + lease_s, lease_s, now_s)
             if taken.rowcount == 1:
                 return Claimed()
             row = await self.look(connection, key)
             # Without a row, its owner in another process has just released it: try again.
+            if row is not None and row.is_done:
+                return AlreadyDone()
             if row is not None:
-                return AlreadyDone() if row.is_done else Busy(row.expires_at_s)
+                longest_s = lease_s if row.lease_s is None else row.lease_s
+                if row.expires_at_s > now_s + longest_s:
+                    await self.run(
+                        connection, _BOUND, now_s, lease_s, key, row.owner, now_s, lease_s
+                    )
+                return Busy(min(row.expires_at_s, now_s + longest_s))
 
     async def extend(
-        self, connection: aiosqlite.Connection, key: str, owner: str, *, until_s: float
+        self,
+        connection: aiosqlite.Connection,
+        key: str,
+        owner: str,
+        *,
+        now_s: float,
+        lease_s: float,
     ) -> bool:
         """Move the end of a claim that is still the owner's."""
-        return (await self.run(connection, _EXTEND, until_s, key, owner)).rowcount == 1
+        moved = await self.run(connection, _EXTEND, now_s + lease_s, lease_s, key, owner)
+        return moved.rowcount == 1
 
     async def complete(self, connection: aiosqlite.Connection, marks: Sequence[Mark]) -> None:
         """Mark keys as done, whatever they were; all of them or none inside `atomic`."""
@@ -128,7 +159,7 @@ class InboxTable:
         # it its snapshot of the file, open.
         with translated(self.path):
             rows = list(await connection.execute_fetchall(_LOOK, (key,)))
-        return Row(rows[0][0], bool(rows[0][1]), rows[0][2]) if rows else None
+        return Row(rows[0][0], bool(rows[0][1]), rows[0][2], rows[0][3]) if rows else None
 
     async def run(
         self, connection: aiosqlite.Connection, statement: str, *values: object

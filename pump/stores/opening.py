@@ -13,6 +13,7 @@ import aiosqlite
 from ..backoff import RECONNECT
 from ..clock import SYSTEM_CLOCK
 from ..errors import StorageFailed
+from ..tasks import in_thread
 
 _T = TypeVar("_T")
 BUSY_S = 5.0
@@ -69,7 +70,7 @@ async def open_database(
             await connection
         except BaseException:
             # Its worker still wants to tell this loop that it has ended.
-            await asyncio.to_thread(worker.join)
+            await in_thread(worker.join)
             raise
         try:
             await _enter_wal(connection)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -16,10 +18,15 @@ from ..ids import new_id
 from ..message import Message
 from ..observability import vocabulary
 from ..observability.log import get_logger
+from ..tasks import in_thread
 from .packing import pack, unpack
 
 _log = get_logger("pump.spill")
 _T = TypeVar("_T")
+_MOUNTS = Path("/proc/self/mountinfo")
+_LAYERED = frozenset({"overlay", "overlayfs", "aufs", "fuse-overlayfs", "fuse.fuse-overlayfs"})
+_IN_MEMORY = frozenset({"tmpfs", "ramfs", "rootfs", "devtmpfs"})
+_EMPTY_DIR = "/kubernetes.io~empty-dir/"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS spilled (
     id TEXT PRIMARY KEY,
@@ -151,7 +158,7 @@ class SqliteSpill:
         self, work: Callable[[sqlite3.Connection], _T], *, if_missing: _T | None = None
     ) -> _T:
         # A write under way cannot be called back: when the caller is cancelled, it still ends.
-        return await asyncio.shield(asyncio.to_thread(self._transact, work, if_missing))
+        return await asyncio.shield(in_thread(self._transact, work, if_missing))
 
     def _transact(self, work: Callable[[sqlite3.Connection], _T], if_missing: _T | None) -> _T:
         if if_missing is not None and not self._path.exists():
@@ -167,6 +174,74 @@ class SqliteSpill:
             raise StorageFailed(
                 str(self._path), f"the spill store cannot be used: {error}; free or repair it"
             ) from error
+
+
+class PerishableSpill(SqliteSpill):
+    """A spill on a file system that would not keep it: it takes no message, so that originals are
+    kept, and what is there already is sent on.
+    """
+
+    def __init__(self, path: Path | str, danger: str) -> None:
+        super().__init__(path)
+        self._danger = danger
+
+    async def put(self, spilled: SpilledMessage) -> None:
+        raise StorageFailed(str(self.path), f"takes no message: it lies on {self._danger}")
+
+
+def perishing(path: Path) -> str | None:
+    """What would become of a file there, in words; None where it outlives this process, its
+    container and the machine's next start, or where the system does not say.
+    """
+    try:
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    return danger_of(mounts, os.path.realpath(path))
+
+
+def danger_of(mountinfo: str, path: str) -> str | None:
+    """The danger of a place, by the kernel's table of mounts (`/proc/self/mountinfo`)."""
+    mounts = [mount for line in mountinfo.splitlines() if (mount := _mount_of(line)) is not None]
+    holding = [mount for mount in mounts if mount.holds(path)]
+    if not holding:
+        return None
+    # The innermost, and of two on one place the later one.
+    return max(reversed(holding), key=lambda mount: len(mount.point)).danger()
+
+
+@attrs.frozen
+class _Mount:
+    root: str
+    point: str
+    kind: str
+    options: frozenset[str]
+
+    def holds(self, path: str) -> bool:
+        return self.point == "/" or path == self.point or path.startswith(f"{self.point}/")
+
+    def danger(self) -> str | None:
+        if self.kind in _LAYERED:
+            return f"{self.kind}, a file system that goes with its container"
+        if self.kind in _IN_MEMORY:
+            return f"{self.kind}, a file system in memory"
+        if _EMPTY_DIR in self.root:
+            return "an emptyDir volume, which goes with its pod"
+        return "a read-only file system" if "ro" in self.options else None
+
+
+def _mount_of(line: str) -> _Mount | None:
+    """A line is `id parent device root point options [tags …] - kind source super-options`."""
+    before, _, after = line.partition(" - ")
+    head, tail = before.split(" "), after.split(" ")
+    if len(head) < 6 or len(tail) < 3:
+        return None
+    options = frozenset({*head[5].split(","), *tail[2].split(",")})
+    return _Mount(_unescaped(head[3]), _unescaped(head[4]), tail[0], options)
+
+
+def _unescaped(field: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
 
 
 def _readable(rows: Iterable[tuple[str, str, float, bytes]]) -> Iterator[SpilledMessage]:

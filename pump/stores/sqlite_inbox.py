@@ -88,13 +88,11 @@ class SqliteInbox:
     async def claim(self, key: str, *, owner: str, now_s: float, lease_s: float) -> Claim:
         async with self._opened() as files:
             await self._prune_now_and_then(files, now_s)
-            return await self._table.claim(
-                files.claims, key, owner, now_s=now_s, until_s=now_s + lease_s
-            )
+            return await self._table.claim(files.claims, key, owner, now_s=now_s, lease_s=lease_s)
 
     async def extend(self, key: str, *, owner: str, now_s: float, lease_s: float) -> bool:
         async with self._opened() as files:
-            return await self._table.extend(files.claims, key, owner, until_s=now_s + lease_s)
+            return await self._table.extend(files.claims, key, owner, now_s=now_s, lease_s=lease_s)
 
     async def complete(self, key: str, *, owner: str, now_s: float) -> None:
         batch = self._batch
@@ -150,8 +148,9 @@ class SqliteInbox:
         if row is None:
             return
         if row.owner != held.owner:
-            wait_s = 0.0 if row.is_done else max(0.0, row.expires_at_s - now_s)
-            raise DeferMessage(timedelta(seconds=wait_s))
+            rest_s = 0.0 if row.is_done else max(0.0, row.expires_at_s - now_s)
+            longest_s = held.lease_s if row.lease_s is None else row.lease_s
+            raise DeferMessage(timedelta(seconds=min(rest_s, longest_s)))
         if row.is_done:
             raise ConfigurationError(
                 "SqliteInbox.transaction", self._path, "one transaction a handling; join the two"

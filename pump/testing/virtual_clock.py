@@ -7,17 +7,23 @@ import gc
 import heapq
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import attrs
 
 from ..clock import SYSTEM_CLOCK, Clock, Timer, breathe
+from ..ids import new_id
 
 START_S = 1_000.0
 """Where `now_s` starts: not at zero, so that nobody takes a first moment for no moment."""
 EPOCH_S = 1_750_000_000.0
 """Where `time_s` starts: 15 June 2025, 15:06:40 UTC."""
 
+_IN_THREADS: WeakKeyDictionary[asyncio.AbstractEventLoop, set[asyncio.Future[Any]]] = (
+    WeakKeyDictionary()
+)
 _THREADED_MODULES = frozenset({"aiosqlite.core", "asyncio.threads"})
 # What awaiting a coroutine's `__await__` and an async generator (`@asynccontextmanager`) puts in
 # between; only the collector can see through it.
@@ -37,30 +43,52 @@ class _VirtualTimer:
 class VirtualClock(Clock):
     """Time passes in `advance` only, timer by timer, and between two timers all tasks run.
 
-    A task that waits for a thread (aiosqlite, `asyncio.to_thread`, an executor) counts as
-    running for up to `thread_patience_s` of real time, so that virtual time does not overtake
-    a commit. `chance` always returns the number it was given.
+    Work in a thread (aiosqlite, `asyncio.to_thread`, an executor) counts as running for up to
+    `thread_patience_s` of real time, whether a task waits for it directly, behind a shield or not
+    at all, so that virtual time does not overtake a commit. `chance` always returns the number it
+    was given.
     """
 
     def __init__(
-        self, *, chance: float = 0.5, max_rounds: int = 100_000, thread_patience_s: float = 2.0
+        self,
+        *,
+        chance: float = 0.5,
+        max_rounds: int = 100_000,
+        thread_patience_s: float = 2.0,
+        starts_at_s: float = START_S,
     ) -> None:
         self._elapsed_s = 0.0
+        self._wall_step_s = 0.0
+        self._boot_id = new_id()
+        self._start_s = starts_at_s
         self._chance = chance
         self._max_rounds = max_rounds
         self._thread_patience_s = thread_patience_s
         self._timers: list[tuple[float, int, _VirtualTimer]] = []
         self._order = itertools.count()
         self._settling: set[asyncio.Task[Any] | None] = set()
+        self._given_up: WeakSet[asyncio.Future[Any]] = WeakSet()
+        with suppress(RuntimeError):
+            _work_in_threads(asyncio.get_running_loop())
 
     def now_s(self) -> float:
-        return START_S + self._elapsed_s
+        return self._start_s + self._elapsed_s
 
     def time_s(self) -> float:
-        return EPOCH_S + self._elapsed_s
+        return EPOCH_S + self._elapsed_s + self._wall_step_s
+
+    def boot_id(self) -> str:
+        return self._boot_id
 
     def chance(self) -> float:
         return self._chance
+
+    def reboot(self) -> None:
+        """Let `now_s` begin anew, below where it began before, as it does on a machine that was
+        started again; `time_s` goes on, and so do timers that are set.
+        """
+        self._boot_id = new_id()
+        self._start_s = START_S / 2 - self._elapsed_s
 
     def set_chance(self, chance: float) -> None:
         """Let every later `chance()` return this number."""
@@ -92,6 +120,16 @@ class VirtualClock(Clock):
             await self.settle()
         self._elapsed_s = max(self._elapsed_s, end_s)
 
+    def stand_still(self, seconds: float) -> None:
+        """Let `seconds` pass as for a process that is stopped: no timer fires, and no task runs,
+        before the next turn.
+        """
+        self._elapsed_s += seconds
+
+    def step_wall_clock(self, seconds: float) -> None:
+        """Set `time_s` forward, or back, as an operator or a time server does; `now_s` goes on."""
+        self._wall_step_s += seconds
+
     async def advance_to_next(self) -> bool:
         """Move to the next timer and say whether there was one."""
         await self.settle()
@@ -108,6 +146,7 @@ class VirtualClock(Clock):
         Raises RuntimeError, naming the tasks, when they are still busy after `max_rounds`.
         """
         me = asyncio.current_task()
+        _work_in_threads(asyncio.get_running_loop())
         self._settling.add(me)
         try:
             await self._run_to_rest()
@@ -116,13 +155,21 @@ class VirtualClock(Clock):
 
     async def _run_to_rest(self) -> None:
         patience_ends_s = SYSTEM_CLOCK.now_s() + self._thread_patience_s
+        quiet_rounds = 0
         for _ in range(self._max_rounds):
             await breathe()
             if self._has_ready_callbacks() or any(map(_is_runnable, self._others())):
+                quiet_rounds = 0
                 continue
-            if not any(map(_waits_for_a_thread, self._others())):
+            quiet_rounds += 1
+            if quiet_rounds < _enough_quiet_rounds():
+                continue
+            under_way = _work_in_threads(asyncio.get_running_loop())
+            in_threads = under_way.difference(self._given_up)
+            if not in_threads and not any(map(_waits_for_a_thread, self._others())):
                 return
             if SYSTEM_CLOCK.now_s() >= patience_ends_s:
+                self._given_up.update(in_threads)
                 return
             await SYSTEM_CLOCK.sleep(0.0002)
         busy = ", ".join(task.get_name() for task in self._others() if _is_runnable(task))
@@ -132,8 +179,8 @@ class VirtualClock(Clock):
         return [task for task in asyncio.all_tasks() if task not in self._settling]
 
     def _has_ready_callbacks(self) -> bool:
-        # asyncio's own loops only; elsewhere looking at the tasks has to do. The other
-        # tasks inside settle() are always ready, and wait for us as we for them.
+        # asyncio's own loops only; elsewhere looking at the tasks, for a few rounds, has to do.
+        # The other tasks inside settle() are always ready, and wait for us as we for them.
         ready = getattr(asyncio.get_running_loop(), "_ready", ())
         return len(ready) >= len(self._settling)
 
@@ -154,6 +201,32 @@ class VirtualClock(Clock):
     def _drop_cancelled(self) -> None:
         while self._timers and self._timers[0][2].is_cancelled:
             heapq.heappop(self._timers)
+
+
+def _enough_quiet_rounds() -> int:
+    """How often nothing must be seen to run: once where the loop shows its callbacks, else often
+    enough for one callback to lead to another, and that one to a task.
+    """
+    return 1 if hasattr(asyncio.get_running_loop(), "_ready") else 8
+
+
+def _work_in_threads(loop: asyncio.AbstractEventLoop) -> set[asyncio.Future[Any]]:
+    """What the loop's executors were given since it was first asked, and have not finished,
+    in whatever way it is waited for.
+    """
+    if loop not in _IN_THREADS:
+        under_way: set[asyncio.Future[Any]] = set()
+        run_in_executor: Callable[..., asyncio.Future[Any]] = loop.run_in_executor
+
+        def noting(*args: Any) -> asyncio.Future[Any]:
+            future = run_in_executor(*args)
+            under_way.add(future)
+            future.add_done_callback(under_way.discard)
+            return future
+
+        _IN_THREADS[loop] = under_way
+        vars(loop)["run_in_executor"] = noting
+    return _IN_THREADS[loop]
 
 
 def _is_runnable(task: asyncio.Task[Any]) -> bool:

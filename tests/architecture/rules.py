@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .source import PACKAGES, Source, Violation
 
-MAX_LINES = 400
+MAX_LINES = 700
 VENDORS = {
     "aio_pika",
     "aioboto3",
@@ -53,6 +53,7 @@ REAL_TIME_PATHS = re.compile(
 WAIVED_BAN = re.compile(r"#\s*noqa:[^#]*\bTID251\b")
 
 BROAD_HOME = "pump/loop/dispatch.py"
+SETTLING_HOMES = frozenset({"pump/errors.py", "pump/loop/dispatch.py"})
 WAIVED_BROAD = re.compile(r"#\s*broad:\s*\S")
 
 
@@ -93,7 +94,7 @@ def absolute_own_imports(source: Source) -> Iterator[Violation]:
 
 
 def too_long(source: Source) -> Iterator[Violation]:
-    """A module of more than 400 lines is split."""
+    """A module of more than 700 lines is split."""
     if len(source.lines) > MAX_LINES:
         message = f"{len(source.lines)} lines; split at {MAX_LINES}"
         yield source.violation(MAX_LINES + 1, message)
@@ -116,8 +117,13 @@ def hidden_time_and_randomness(source: Source) -> Iterator[Violation]:
 
 
 def swallowed_base_exceptions(source: Source) -> Iterator[Violation]:
-    """Whoever catches BaseException raises it again on every path."""
+    """Whoever catches BaseException raises it again on every path.
+
+    Two places settle it instead: where handlers end, and where an error is asked for its text.
+    """
     for line, names, handler in _catches(source):
+        if source.path in SETTLING_HOMES and WAIVED_BROAD.search(source.line(line)):
+            continue
         if "BaseException" in names and not (handler and _always_reraises(handler)):
             yield source.violation(line, "BaseException is caught and not re-raised")
 

@@ -10,16 +10,26 @@ from .rules import missing_docstring
 from .source import PACKAGES, ROOT, Source, sources
 
 REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
-PIN = re.compile(r"[a-z0-9][a-z0-9.-]*(\[[a-z0-9,-]+\])?==[^\s;@/]+( ; [^/@]+)?")
+HASHES = r"( --hash=sha256:[0-9a-f]{64})+"
+PIN = re.compile(rf"[a-z0-9][a-z0-9.-]*(\[[a-z0-9,-]+\])?==[^\s;@/]+( ; [^/@]+?)?{HASHES}")
+
+HASH = f"--hash=sha256:{'0' * 64}"
+
+
+def logical_lines(text: str) -> list[str]:
+    """The lines of a requirement file, those that go on joined."""
+    return re.sub(r"\s*\\\n\s*", " ", text).splitlines()
 
 
 def unpinned(text: str) -> list[str]:
-    """The lines that are anything but `name==version ; marker`: hosts, paths, options, ranges."""
-    return [line for line in text.splitlines() if not PIN.fullmatch(line.strip())]
+    """The lines that are anything but `name==version ; marker` with its hashes: hosts, paths,
+    options, ranges.
+    """
+    return [line for line in logical_lines(text) if not PIN.fullmatch(line.strip())]
 
 
 def pinned_names(path: Path) -> set[str]:
-    return {re.split(r"[=\[]", line)[0] for line in path.read_text().splitlines()}
+    return {re.split(r"[=\[]", line)[0] for line in logical_lines(path.read_text())}
 
 
 @pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: path.name)
@@ -41,14 +51,18 @@ def test_requirement_files_hold_pins_and_no_index_address(path: Path) -> None:
         "-e .",
         "attrs>=24",
         "# via /home/someone/pyproject.toml",
+        "attrs==24.1.0",
+        f"attrs==24.1.0 --hash=md5:{'0' * 32}",
     ],
 )
 def test_when_a_requirement_line_is_not_a_pin_then_it_is_reported(line: str) -> None:
-    assert unpinned(f"attrs==24.1.0\n{line}\n") == [line]
+    assert unpinned(f"cattrs==24.1.0 \\\n    {HASH} \\\n    {HASH}\n{line}\n") == [line]
 
 
 def test_when_a_pin_has_a_marker_then_it_is_accepted() -> None:
-    assert unpinned("uvloop==0.21.0 ; sys_platform != 'win32'\ncoverage[toml]==7.6.1\n") == []
+    pins = ["uvloop==0.21.0 ; sys_platform != 'win32'", "coverage[toml]==7.6.1"]
+
+    assert unpinned("".join(f"{pin} \\\n    {HASH}\n" for pin in pins)) == []
 
 
 def test_the_runtime_pins_cover_the_declared_dependencies() -> None:
@@ -63,7 +77,7 @@ def test_the_runtime_pins_cover_the_declared_dependencies() -> None:
 @pytest.mark.parametrize(("smaller", "larger"), [("runtime", "dev"), ("dev", "bench")])
 def test_each_requirement_file_extends_the_one_before(smaller: str, larger: str) -> None:
     pins = [
-        set((ROOT / "requirements" / f"{name}.txt").read_text().splitlines())
+        set(logical_lines((ROOT / "requirements" / f"{name}.txt").read_text()))
         for name in (smaller, larger)
     ]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from pump import App, Command, RejectionReason, Subscription
 from pump.blocking import BlockingApp, BlockingConsumer
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import InvalidReceipt, PumpError, SessionLocked
+from pump.outcome import Fate
 from pump.stores.spill import MemorySpill
 from tests.core.fake_sessions import SessionedGateway
 
@@ -160,13 +163,17 @@ def test_when_called_on_its_own_loop_then_it_says_so_instead_of_hanging() -> Non
 
 
 def test_when_closed_then_its_thread_is_gone() -> None:
-    before = threading.active_count()
+    others = portals()
 
     with BlockingApp(an_app()):
-        during = threading.active_count()
+        [portal] = portals() - others
 
-    assert during > before
-    assert threading.active_count() == before
+    assert not portal.is_alive()
+
+
+def portals() -> set[threading.Thread]:
+    """The event loops of open apps; other threads of this process come and go as they like."""
+    return {thread for thread in threading.enumerate() if thread.name == "pump-portal"}
 
 
 class Ping(Command):
@@ -188,3 +195,148 @@ def test_when_a_handler_exits_then_whoever_waits_for_it_does_and_the_app_goes_on
             blocking.send(Greet("nobody"))
 
         assert blocking.send(Greet("Ada")) == "Hello, Ada!"
+
+
+def post_all(app: App, *names: str) -> list[str]:
+    with BlockingApp(app) as blocking:
+        return [blocking.post(Greet(name)) for name in names]
+
+
+def a_file_app(folder: Path) -> App:
+    app = App(f"local://{folder / 'queues.db'}", spill=MemorySpill())
+    app.subscribe(SUBSCRIPTION)
+    return app
+
+
+def test_when_a_blocking_consumer_is_iterated_then_it_reads_like_any_client(
+    tmp_path: Path,
+) -> None:
+    """R3, R53: opened, iterated, settled and closed without a word of asyncio."""
+    app = a_file_app(tmp_path)
+    posted = post_all(app, "Ada", "Bob", "Cy")
+
+    seen, routed = [], []
+    with app.blocking_consumer(SUBSCRIPTION) as consumer:
+        for delivery in consumer.deliveries(idle=NOW):
+            request = consumer.read(delivery)
+            if request.name == "Bob":
+                routed.append(consumer.reject(delivery, "unacceptable", "who?"))
+            else:
+                consumer.ack(delivery)
+            seen.append((delivery.message.id, request.name))
+
+        assert consumer.receive(wait=NOW) == []
+    assert seen == list(zip(posted, ["Ada", "Bob", "Cy"], strict=True))
+    assert [(each.fate, each.destination) for each in routed] == [(Fate.ROUTED, "invalid")]
+    assert consumer.subscription is SUBSCRIPTION
+
+
+def test_when_an_iteration_is_left_early_then_what_it_had_fetched_is_handed_back(
+    blocking: BlockingApp, consumer: BlockingConsumer
+) -> None:
+    """R8: at once and uncounted; what was given out stays with the caller."""
+    for name in ("Ada", "Bob", "Cy"):
+        blocking.post(Greet(name))
+
+    given_out = []
+    for delivery in consumer.deliveries(max_count=3):
+        given_out.append(delivery)
+        break
+
+    rest = consumer.receive(10)
+    assert [consumer.read(each).name for each in rest] == ["Bob", "Cy"]
+    assert [each.attempt for each in rest] == [1, 1]
+    consumer.ack(given_out[0])
+
+
+def test_when_the_consumer_closes_during_an_iteration_then_the_loop_ends(
+    blocking: BlockingApp,
+) -> None:
+    """Also when another thread closes it, and with what was fetched handed back."""
+    blocking.post(Greet("Ada"))
+    seen = []
+    waiting = threading.Event()
+
+    with blocking.consumer(SUBSCRIPTION) as consumer:
+
+        def consume() -> None:
+            for delivery in consumer:
+                consumer.ack(delivery)
+                seen.append(consumer.read(delivery).name)
+                waiting.set()
+
+        worker = threading.Thread(target=consume)
+        worker.start()
+        assert waiting.wait(20)
+        consumer.close()
+        worker.join(20)
+        assert not worker.is_alive()
+
+        consumer.close()
+        assert list(consumer) == []
+    assert seen == ["Ada"]
+
+
+def test_when_an_iteration_outlives_its_consumer_then_it_is_over(blocking: BlockingApp) -> None:
+    for name in ("Ada", "Bob"):
+        blocking.post(Greet(name))
+    with blocking.consumer(SUBSCRIPTION) as consumer:
+        deliveries = consumer.deliveries(max_count=2)
+        consumer.ack(next(deliveries))
+
+    assert list(deliveries) == []
+
+    with blocking.consumer(SUBSCRIPTION) as another:
+        [rest] = another.receive()
+    assert rest.attempt == 1
+
+
+def test_when_ctrl_c_is_pressed_while_it_waits_then_the_loop_ends_and_nothing_stays_hidden(
+    blocking: BlockingApp,
+) -> None:
+    """R4: the receive is cancelled before the interrupt goes on."""
+    main_thread = threading.main_thread().ident
+    interrupt = threading.Timer(0.2, signal.pthread_kill, [main_thread, signal.SIGINT])
+
+    def consume() -> None:
+        with blocking.consumer(SUBSCRIPTION) as consumer:
+            interrupt.start()
+            for _ in consumer:
+                raise AssertionError("nothing was sent")
+
+    with pytest.raises(KeyboardInterrupt):
+        consume()
+
+    blocking.post(Greet("Ada"))
+    with blocking.consumer(SUBSCRIPTION) as another:
+        assert len(another.receive()) == 1
+
+
+def test_when_several_blocking_consumers_are_open_then_they_share_one_loop() -> None:
+    """R53: the first opens the app, the last one closes it; then it may be opened again."""
+    app = an_app()
+    others = portals()
+
+    for _ in range(2):
+        with app.blocking_consumer(SUBSCRIPTION) as one:
+            with app.blocking_consumer(SUBSCRIPTION) as other:
+                assert len(portals() - others) == 1
+                assert other.receive(wait=NOW) == []
+            assert one.receive(wait=NOW) == []
+        assert portals() - others == set()
+
+
+async def test_when_an_event_loop_runs_then_a_blocking_consumer_says_what_to_use() -> None:
+    with (
+        pytest.raises(PumpError, match=r"app\.consumer"),
+        an_app().blocking_consumer(SUBSCRIPTION),
+    ):
+        pass
+
+
+def test_when_the_app_has_closed_then_a_call_says_so() -> None:
+    with an_app().blocking_consumer(SUBSCRIPTION) as consumer:
+        pass
+
+    with pytest.raises(PumpError, match="closed"):
+        consumer.receive()

@@ -45,12 +45,10 @@ def main(folder: Path, server: str) -> None:
     os.setsid()
     (folder / "group").write_text(str(os.getpgrp()))
     threading.Thread(target=_end_with_owner, args=(folder,), daemon=True).start()
-    environment = _environment(folder, ports)
+    variables = environment(folder, ports)
     # Started by hand: left to itself, Erlang starts one that outlives it.
-    subprocess.Popen(
-        ["epmd", "-port", str(ports["epmd"]), "-address", "127.0.0.1"], env=environment
-    )
-    subprocess.run([server], env=environment, stdin=subprocess.DEVNULL, check=False)
+    subprocess.Popen(["epmd", "-port", str(ports["epmd"]), "-address", "127.0.0.1"], env=variables)
+    subprocess.run([server], env=variables, stdin=subprocess.DEVNULL, check=False)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
@@ -103,7 +101,7 @@ def _configure(folder: Path, port: int) -> None:
     (folder / "definitions.json").write_text(json.dumps(definitions))
 
 
-def _environment(folder: Path, ports: dict[str, int]) -> dict[str, str]:
+def environment(folder: Path, ports: dict[str, int]) -> dict[str, str]:
     """Nothing of the developer's own settings but the path."""
     return {
         "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin",

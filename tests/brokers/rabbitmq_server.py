@@ -64,20 +64,21 @@ class RabbitMQ:
             if _is_free(self.folder / "server.lock"):
                 self._launch()
 
-    def wait_for_queue(self, queue: str) -> None:
-        """Return when the queue would outlive a kill: its name is written down a moment after it
-        was made.
-        """
-        waiter = threading.Event()
-        name = f"%2F_{queue}".encode()
-        # With its length before it: another queue's name may begin with this one.
-        written = bytes([len(name)]) + name
-        for _ in range(int(START_TIMEOUT_S / 0.05)):
-            files = self.folder.glob("data/*/quorum/*/names.dets")
-            if any(written in path.read_bytes() for path in files):
-                return
-            waiter.wait(0.05)
-        raise RabbitMQFailed(f"queue {queue!r} was never written down")
+    def be_short_of_memory(self) -> None:
+        """Raise the memory alarm: from now on it reads nothing from connections that publish."""
+        self._control("set_vm_memory_high_watermark", "0.0000001")
+
+    def _control(self, *words: str) -> None:
+        ports = json.loads((self.folder / "ports").read_text())
+        program = Path(installed_server() or "").with_name("rabbitmqctl")
+        subprocess.run(
+            [program, *words],
+            env=launch_rabbitmq.environment(self.folder, ports),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            check=True,
+            timeout=START_TIMEOUT_S,
+        )
 
     def kill(self) -> None:
         """As a power cut does it: nothing is told, nothing is flushed."""

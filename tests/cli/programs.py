@@ -26,8 +26,15 @@ def pump(
     *arguments: str, folder: Path, stdin: str | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
+    return run_to_its_end(*PUMP, *arguments, folder=folder, stdin=stdin, env=env)
+
+
+def run_to_its_end(
+    *command: str, folder: Path, stdin: str | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run any program there."""
     return subprocess.run(
-        [*PUMP, *arguments],
+        command,
         cwd=folder,
         env=environment(**(env or {})),
         input=stdin,

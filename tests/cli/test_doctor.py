@@ -10,6 +10,7 @@ import pytest
 from pump import Message
 from pump.cli import machine_checks
 from pump.handler_times import HandlerTimes
+from pump.stores import spill
 from pump.stores.handler_times import HandlerTimesFile
 from pump.stores.spill import SpilledMessage, SqliteSpill
 
@@ -300,3 +301,19 @@ def test_when_an_app_has_run_then_the_doctor_knows_how_long_its_handlers_took(
     ]
 
     assert finding["detail"].endswith("of 1; the lease is 30.0s, renewed"), finding
+
+
+def test_when_the_spill_would_go_with_its_container_then_doctor_says_so(
+    pump: Pump, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T1."""
+    mounts = tmp_path / "mounts"
+    mounts.write_text("1 0 0:9 / / rw - overlay overlay rw")
+    monkeypatch.setattr(spill, "_MOUNTS", mounts)
+    write("shop.py", an_app())
+
+    [found] = [each for each in findings(pump, "shop:app")["warning"] if each["subject"] == "spill"]
+
+    assert "lies on overlay" in found["detail"]
+    assert "kept in their queue" in found["detail"]
+    assert "App(spill=…)" in found["remedy"]

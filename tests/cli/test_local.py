@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -35,6 +37,35 @@ def test_when_it_is_asked_for_a_queue_then_any_client_finds_it(tmp_path: Path) -
 
     base = f"{server.endpoint_url}/000000000000"
     assert sorted(urls) == [f"{base}/line.fifo", f"{base}/orders"]
+
+
+def test_when_a_function_prints_at_its_import_then_the_first_line_still_says_where(
+    tmp_path: Path,
+) -> None:
+    """R46: and with `--json` it is the only one, for scripts."""
+    (tmp_path / "noisy.py").write_text(
+        "print('importing')\n\ndef handle(event, context):\n    return None\n"
+    )
+    (tmp_path / "local.toml").write_text(
+        '[queues.orders]\n\n[[mappings]]\nqueue = "orders"\nfunction = "noisy:handle"\n'
+    )
+    arguments = ["--port", "0", "--memory", "--config", "local.toml", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "pump", "local", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        told = json.loads(server.stdout.readline())
+        server.terminate()
+
+        assert told["endpoint"].startswith("http://127.0.0.1:")
+        assert told["data"] is None
+        assert told["pid"] == server.pid
+        assert server.stdout.read() == ""
 
 
 def test_when_it_is_terminated_then_it_ends_with_zero(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from .conftest import GREETINGS, Write
 from .local_queues import rejections, send, visible_count
-from .programs import pump, running
+from .programs import pump, run_to_its_end, running
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -300,15 +301,31 @@ def test_when_a_gateways_file_shadows_ours_then_the_error_names_it(
     assert f"error: gateway='local://': your {path} stands in front of" in result.stderr
 
 
+@pytest.mark.parametrize(("end", "code"), [("SystemExit(7)", 7), ("KeyboardInterrupt", 130)])
 @pytest.mark.parametrize("kind", ["async def", "def"])
 def test_when_a_handler_exits_then_the_program_does_and_the_message_comes_again(
-    write: Write, folder: Path, kind: str
+    write: Write, folder: Path, kind: str, end: str, code: int
 ) -> None:
-    """Nothing is lost, and no thread of the gateway keeps the process."""
-    write("app.py", an_app(f"{kind} work(request: Work) -> None:\n    raise SystemExit(7)"))
+    """R93: nothing is lost, and no thread of the gateway keeps the process."""
+    write("app.py", an_app(f"{kind} work(request: Work) -> None:\n    raise {end}"))
     send(folder, ADA, queue="work")
 
     ended = pump("run", "app:app", *TEXT, folder=folder)
 
+    assert ended.returncode == code, ended.stderr
+    assert visible_count(folder, "work") == 1
+
+
+def test_when_a_handler_exits_in_a_loop_of_the_users_then_the_gateway_is_closed_too(
+    write: Write, folder: Path
+) -> None:
+    """R93: `asyncio.run(app.serve())` knows nothing of how our own entry points unwind."""
+    handle = "async def work(request: Work) -> None:\n    raise SystemExit(7)"
+    path = write("app.py", an_app(handle) + "\nasyncio.run(app.serve())\n")
+    send(folder, ADA, queue="work")
+
+    ended = run_to_its_end(sys.executable, str(path), folder=folder)
+
     assert ended.returncode == 7, ended.stderr
+    assert "Traceback" not in ended.stderr
     assert visible_count(folder, "work") == 1

@@ -13,6 +13,8 @@ from pump import Message, Subscription
 from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError, UnsupportedOperation
+from pump.loop.reporter import Reporter
+from pump.loop.stats import PumpStats
 from pump.ports import Gateway, SessionGateway
 from pump.runtime import check_support
 from pump.session import Sessions
@@ -39,7 +41,9 @@ async def accept(gateway: Gateway, session: str | None) -> None:
         await gateway.admin().ensure(QueueSpec(name="orders"), MakeChannels.CREATE)
     if session is not None and isinstance(gateway, SessionGateway):
         await gateway.accept_session(subscription(), session, wait_s=0.0)
-    await Sessions(gateway, subscription(), None, SYSTEM_CLOCK).accept(session, 0.0)  # type: ignore[arg-type]
+    reporter = Reporter(subscription(), PumpStats(), None)
+    sessions = Sessions(gateway, subscription(), None, SYSTEM_CLOCK, reporter=reporter)  # type: ignore[arg-type]
+    await sessions.accept(session, 0.0)
 
 
 ASK: dict[str, Callable[[Gateway], Awaitable[object]]] = {

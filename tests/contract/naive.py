@@ -16,7 +16,12 @@ import attrs
 
 from pump.capabilities import Capabilities, OrderingMode
 from pump.clock import Clock
-from pump.errors import MessageTooLarge, QueueNotFound, UnsupportedOperation
+from pump.errors import (
+    ConfigurationError,
+    MessageTooLarge,
+    QueueNotFound,
+    UnsupportedOperation,
+)
 from pump.message import Delivery, Message
 from pump.outcome import Abandon, Ack, Action, Defer
 from pump.ports import QueueStats
@@ -44,6 +49,18 @@ EVERYTHING = Capabilities(
 PLAIN = Capabilities(gateway="plain")
 CHOOSY = attrs.evolve(EVERYTHING, gateway="choosy", has_session_choice=False)
 """It chooses the next session itself."""
+LIMITED = Capabilities(
+    gateway="limited",
+    max_delay_s=100.0,
+    max_defer_s=200.0,
+    max_lease_s=120.0,
+    max_body_bytes=50_000,
+    receive_batch=7,
+    settle_batch=3,
+    max_settle_calls=2,
+    max_pollers=3,
+)
+"""Every number has a limit, and nothing can be looked into."""
 WINDOW_S = 300.0
 
 
@@ -57,6 +74,7 @@ class Entry:
     visible_at_s: float
     attempt: int = 0
     receipt: str | None = None
+    leased_at_s: float = 0.0
 
 
 @attrs.define(eq=False)
@@ -85,12 +103,26 @@ class NaiveGateway:
         self.numbers = itertools.count(1)
         self.waiters: set[asyncio.Future[None]] = set()
         self.sessions = self.Sessions(self)
+        self.settle_requests = 0
+        self.wall_offset_s = clock.time_s() - clock.now_s()
 
     async def open(self) -> None:
         """Nothing to connect to."""
 
     async def aclose(self) -> None:
         self.sessions.close()
+
+    def reload(self) -> None:
+        """Times are kept by the wall clock: `now_s` may begin anew with the machine."""
+        shift_s = self.wall_offset_s - (self.clock.time_s() - self.clock.now_s())
+        self.wall_offset_s -= shift_s
+        for queue in self.stock.values():
+            for key in queue.seen_until_s:
+                queue.seen_until_s[key] += shift_s
+            for entry in queue.entries:
+                entry.sent_at_s += shift_s
+                entry.visible_at_s += shift_s
+                entry.leased_at_s += shift_s
 
     def restart(self) -> None:
         """What dies with a process: nothing, leases run out by themselves."""
@@ -122,7 +154,17 @@ class NaiveGateway:
             self.find(spec.dead_letter_queue)
         self.stock.setdefault(spec.name, Queue(spec))
 
+    def check_options(self, spec: QueueSpec) -> None:
+        if spec.options:
+            raise ConfigurationError("QueueSpec.options", sorted(spec.options), "leave them out")
+
+    def check_offered(self, capability: str) -> None:
+        if not getattr(self.capabilities, capability):
+            name = self.capabilities.gateway
+            raise UnsupportedOperation(name, capability, "it was not told to")
+
     def check_supported(self, spec: QueueSpec) -> None:
+        self.check_options(spec)
         if spec.ordering not in self.capabilities.ordering_modes:
             raise UnsupportedOperation("naive", spec.ordering, "it was not told to")
         if spec.ordering_guarantee and not self.capabilities.has_strict_order:
@@ -139,6 +181,12 @@ class NaiveGateway:
         if limit is not None and len(message.body) > limit:
             raise MessageTooLarge("naive", len(message.body), limit)
 
+    def check_delay(self, delay_s: float) -> None:
+        limit_s = self.capabilities.max_delay_s
+        if limit_s is not None and delay_s > limit_s:
+            name = self.capabilities.gateway
+            raise UnsupportedOperation(name, f"a delay of {delay_s:g} s", f"{limit_s:g} s at most")
+
     def is_duplicate(self, queue: Queue, message: Message) -> bool:
         key = message.deduplication_id
         if key is None:
@@ -151,6 +199,11 @@ class NaiveGateway:
     def add(self, queue: Queue, message: Message, delay_s: float) -> None:
         now_s = self.clock.now_s()
         queue.entries.append(Entry(message, next(self.numbers), now_s, now_s + delay_s))
+
+    async def store_raw(self, name: str, raw: bytes) -> None:
+        """What another program puts into the queue."""
+        self.add(self.find(name), Message(body=raw), 0.0)
+        self.wake()
 
     # Receiving.
 
@@ -178,7 +231,8 @@ class NaiveGateway:
         return f"receipt-{next(self.numbers)}"
 
     def take(self, queue: Queue, max_count: int, lease_s: float) -> list[Delivery]:
-        chosen = list(itertools.islice(self.ready(queue), max_count))
+        most = min(max_count, self.capabilities.receive_batch)
+        chosen = list(itertools.islice(self.ready(queue), most))
         return [self.lease(queue, entry, lease_s) for entry in chosen]
 
     def ready(self, queue: Queue) -> Iterator[Entry]:
@@ -193,7 +247,8 @@ class NaiveGateway:
     def lease(self, queue: Queue, entry: Entry, lease_s: float) -> Delivery:
         entry.attempt += 1
         entry.receipt = self.token(entry)
-        entry.visible_at_s = self.clock.now_s() + lease_s
+        entry.leased_at_s = self.clock.now_s()
+        entry.visible_at_s = min(self.clock.now_s() + lease_s, self.last_moment_s(entry))
         return Delivery(
             message=entry.message,
             queue=queue.spec.name,
@@ -202,6 +257,10 @@ class NaiveGateway:
             lease_expires_at_s=entry.visible_at_s,
             broker_id=entry.number,
         )
+
+    def last_moment_s(self, entry: Entry) -> float:
+        limit_s = self.capabilities.max_lease_s
+        return float("inf") if limit_s is None else entry.leased_at_s + limit_s
 
     async def wait(self, until_s: float) -> None:
         """Return at a change, at the next moment that may bring one, at `until_s` at last."""
@@ -232,13 +291,20 @@ class NaiveGateway:
             case Ack():
                 queue.entries.remove(entry)
             case Defer(delay_s):
-                self.give_back(queue, entry, delay_s)
+                self.give_back(queue, entry, self.granted_s(delay_s))
             case Abandon():
                 entry.attempt -= 1
                 self.give_back(queue, entry, 0.0)
 
+    def count_requests(self, settlements: int) -> None:
+        self.settle_requests += -(-settlements // self.capabilities.settle_batch)
+
+    def granted_s(self, delay_s: float) -> float:
+        limit_s = self.capabilities.max_defer_s
+        return delay_s if limit_s is None else min(delay_s, limit_s)
+
     def prolong(self, entry: Entry, lease_s: float) -> None:
-        entry.visible_at_s = self.clock.now_s() + lease_s
+        entry.visible_at_s = min(self.clock.now_s() + lease_s, self.last_moment_s(entry))
 
     def give_back(self, queue: Queue, entry: Entry, delay_s: float) -> None:
         entry.receipt = None

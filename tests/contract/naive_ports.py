@@ -37,6 +37,7 @@ class NaiveConsumer:
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         queue = self.gateway.find(self.subscription.queue)
+        self.gateway.count_requests(len(settlements))
         refused = []
         for settlement in settlements:
             entry = self.gateway.holder(queue, settlement.delivery.receipt)
@@ -75,6 +76,7 @@ class NaiveProducer:
 
     async def send(self, messages: Sequence[Message], *, delay_s: float = 0.0) -> Sequence[str]:
         queue = self.gateway.find(self.name)
+        self.gateway.check_delay(delay_s)
         failures: list[tuple[str, Exception]] = []
         for message in messages:
             try:
@@ -119,7 +121,9 @@ class NaiveAdmin:
         return self.gateway.stats(self.gateway.find(queue))
 
     async def peek(self, queue: str, *, max_count: int = 10) -> Sequence[Message]:
+        self.gateway.check_offered("has_peek")
         return list(itertools.islice(self.gateway.show(self.gateway.find(queue)), max_count))
 
     async def purge(self, queue: str) -> int:
+        self.gateway.check_offered("has_purge")
         return self.gateway.empty(self.gateway.find(queue))

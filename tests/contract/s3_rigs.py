@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import botocore.session
@@ -94,6 +95,7 @@ async def open_rig(account: AwsAccount, transport: TransportKind, layout: Layout
         ordered_options={"deduplication_window": WINDOW_S} if is_log else {},
         deduplication_window_s=WINDOW_S,
         open_again=open_gateway,
+        in_another_process=partial(S3Gateway, settings),
     )
 
 

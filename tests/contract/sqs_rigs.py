@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import attrs
 import pytest
 
 from gateways.sqs import AwsSettings, Credentials, SqsGateway, SqsSettings, TransportKind
+from gateways.sqs.settling import Settling
+from pump.outcome import Refusal
 from pump.testing.contract import GatewayContract, PumpContract, Rig, WaitingClock
 from pump.testing.contract.receiving import ReceivingContract
 from pump.testing.contract.sending import SendingContract
@@ -54,9 +57,10 @@ def sqs_settings(aws: AwsAccount, transport: TransportKind, **fields: object) ->
 async def open_rig(aws: AwsAccount, transport: TransportKind, pace: Pace, **facts: Any) -> Rig:
     """A rig whose time is real: SQS counts in seconds."""
     clock = WaitingClock()
+    settings = sqs_settings(aws, transport)
 
     async def open_gateway() -> SqsGateway:
-        gateway = SqsGateway(sqs_settings(aws, transport), clock)
+        gateway = SqsGateway(settings, clock)
         await gateway.open()
         return gateway
 
@@ -66,9 +70,22 @@ async def open_rig(aws: AwsAccount, transport: TransportKind, pace: Pace, **fact
         tick_s=1.0 * PATIENCE,
         redrives_on_receive=True,
         open_again=open_gateway,
+        in_another_process=partial(SqsGateway, settings),
         **attrs.asdict(pace),
         **facts,
     )
+
+
+def count_settle_requests(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many batches went to the server since."""
+    perform, requests = Settling._perform, list[str]()
+
+    async def counting(self: Settling, batch: Any) -> Sequence[Refusal]:
+        requests.append(batch.operation)
+        return await perform(self, batch)
+
+    monkeypatch.setattr(Settling, "_perform", counting)
+    return lambda: len(requests)
 
 
 class OnSqs:
@@ -78,8 +95,14 @@ class OnSqs:
     pace: ClassVar[Pace]
 
     @pytest.fixture
-    async def rig(self, account: AwsAccount) -> AsyncIterator[Rig]:
-        rig = await open_rig(account, self.transport, self.pace, ordered_suffix=".fifo")
+    async def rig(self, account: AwsAccount, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+        rig = await open_rig(
+            account,
+            self.transport,
+            self.pace,
+            ordered_suffix=".fifo",
+            settle_requests=count_settle_requests(monkeypatch),
+        )
         yield rig
         await rig.aclose()
 

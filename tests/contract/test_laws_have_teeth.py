@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,9 +12,11 @@ import pytest
 
 from gateways.memory import MemoryGateway
 from pump.clock import breathe
+from pump.consumer import Consumer
 from pump.errors import MappingError
-from pump.loop.conclude import Conclude
+from pump.loop.conclude import Conclude, Orders
 from pump.loop.ending import Ending
+from pump.loop.keeper import LeaseKeeper
 from pump.loop.pump import Pump
 from pump.loop.receiver import Receiver
 from pump.loop.reporter import Reporter
@@ -44,7 +48,7 @@ def acks_before_the_work(patch: pytest.MonkeyPatch) -> None:
         self._settler.submit(Ending(delivery, ACK, ACK))
         for _ in range(20):
             await breathe()
-        await self._conclude(delivery, self._workers.is_recalled)
+        await self._conclude(delivery, self._workers)
         self._lanes.finish(delivery, is_gone=True)
 
     patch.setattr(Pump, "_work", work)
@@ -63,6 +67,10 @@ def drops_what_it_rejects(patch: pytest.MonkeyPatch) -> None:
 
 def keeps_what_was_not_started(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pump, "_release", lambda self, deliveries: None)
+
+
+def counts_what_was_not_started(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("pump.loop.pump.ABANDON", Defer())
 
 
 def hands_nothing_back(patch: pytest.MonkeyPatch) -> None:
@@ -127,10 +135,8 @@ def retries_once_more(patch: pytest.MonkeyPatch) -> None:
 def ignores_the_delay(patch: pytest.MonkeyPatch) -> None:
     honest = Conclude.__call__
 
-    async def conclude(
-        self: Conclude, delivery: Delivery, is_recalled: Callable[[Delivery], bool]
-    ) -> Ending | None:
-        ending = await honest(self, delivery, is_recalled)
+    async def conclude(self: Conclude, delivery: Delivery, orders: Orders) -> Ending | None:
+        ending = await honest(self, delivery, orders)
         if ending is None or not isinstance(ending.outcome, Defer):
             return ending
         return Ending(delivery, Defer(), ending.outcome)
@@ -161,6 +167,80 @@ def says_nothing_of_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reporter, "started", lambda self: None)
 
 
+def copies_what_is_not_ours(patch: pytest.MonkeyPatch) -> None:
+    @contextlib.contextmanager
+    def settling(self: Consumer, delivery: Delivery) -> Iterator[Any]:
+        yield self._known(delivery)
+
+    never_asks(patch)
+    patch.setattr(Consumer, "_settling", settling)
+
+
+def never_asks(patch: pytest.MonkeyPatch) -> None:
+    async def hold(self: Consumer, *ignored: Any) -> None: ...
+
+    async def is_held(self: LeaseKeeper, delivery: Delivery) -> bool:
+        return True
+
+    patch.setattr(Consumer, "_hold", hold)
+    patch.setattr(LeaseKeeper, "hold", is_held)
+
+
+def tells_no_observer(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reporter, "_tell", lambda self, ending, emit: None)
+
+
+def forgets_what_became_of_it(patch: pytest.MonkeyPatch) -> None:
+    honest = RejectionRouter.route
+
+    async def route(self: RejectionRouter, *args: Any) -> Routed:
+        routed = await honest(self, *args)
+        return Routed(routed.action, routed.destination)
+
+    patch.setattr(RejectionRouter, "route", route)
+
+
+def cuts_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("pump.rejection.MAX_DETAIL", 1_000_000)
+
+
+def makes_producers_early(patch: pytest.MonkeyPatch) -> None:
+    honest = Runtime.router
+
+    def router(self: Runtime, subscription: Subscription) -> RejectionRouter:
+        made = honest(self, subscription)
+        if subscription.dead_letter_queue is not None:
+            made._producer(subscription.dead_letter_queue)
+        return made
+
+    patch.setattr(Runtime, "router", router)
+
+
+def ends_with_a_handlers_own_cancellation(patch: pytest.MonkeyPatch) -> None:
+    async def run_once(self: Workers) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        await self._take_turns(task)
+
+    patch.setattr(Workers, "_run", run_once)
+    patch.setattr(Workers, "_ended", lambda self, task: None)
+
+
+def believes_that_errors_have_text(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("pump.decide.text_of", str)
+
+
+def takes_a_generator_for_work_done(patch: pytest.MonkeyPatch) -> None:
+    async def done(result: Any, handler: Any) -> Any:
+        return await result if inspect.isawaitable(result) else result
+
+    patch.setattr("pump.pipeline._done", done)
+
+
+def forgets_whom_it_recalled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Workers, "is_recalled", lambda self, delivery: False)
+
+
 REJECTS = "test_when_a_handler_rejects_then_the_copy_is_routed_with_its_reason"
 POLICY = "test_when_the_copy_cannot_be_sent_then_the_policy_decides"
 STRATEGY = "test_when_a_handler_keeps_failing_then_its_strategy_is_followed"
@@ -177,6 +257,7 @@ TEETH: dict[str, tuple[Sabotage, ...]] = {
         drops_what_it_rejects,
     ),
     "test_law_5_draining_changes_no_outcome": (keeps_what_was_not_started,),
+    "test_law_5_a_restart_costs_what_was_not_started_no_retry": (counts_what_was_not_started,),
     "test_law_6_cancellation_is_never_swallowed": (hands_nothing_back,),
     "test_law_7_a_broker_error_never_kills_a_pump": (dies_of_a_broker_error,),
     "test_law_8_an_action_a_handler_raised_is_never_swallowed_by_a_middleware": (forgets_signals,),
@@ -190,7 +271,39 @@ TEETH: dict[str, tuple[Sabotage, ...]] = {
     "test_when_a_foreign_producer_sends_plain_json_then_it_is_understood": (
         understands_only_its_own,
     ),
+    "test_when_coroutines_end_in_any_way_then_each_is_settled_and_neighbours_go_on": (
+        ends_with_a_handlers_own_cancellation,
+        believes_that_errors_have_text,
+    ),
+    "test_when_threads_end_in_any_way_then_each_is_settled_and_neighbours_go_on": (
+        takes_a_generator_for_work_done,
+    ),
+    "test_when_told_to_stop_in_vain_then_the_pump_drains_and_the_message_comes_again": (
+        forgets_whom_it_recalled,
+    ),
     "test_when_order_is_not_guaranteed_then_an_event_says_so": (says_nothing_of_order,),
+    "test_when_a_delivery_is_not_ours_any_more_then_rejecting_it_copies_nothing": (
+        copies_what_is_not_ours,
+    ),
+    "test_when_settled_by_hand_then_observers_are_told_as_by_the_pump": (
+        tells_no_observer,
+        reports_twice,
+    ),
+    "test_when_the_copy_of_a_reject_cannot_be_sent_then_its_answer_says_so": (
+        forgets_what_became_of_it,
+        ignores_the_policy,
+    ),
+    "test_when_rejected_by_hand_then_the_answer_says_where_it_went": (
+        cuts_nothing,
+        drops_what_it_rejects,
+    ),
+    "test_when_there_is_no_queue_for_it_then_a_reject_discards_and_says_so": (
+        forgets_what_became_of_it,
+    ),
+    "test_when_nothing_was_rejected_then_no_producer_for_its_queue_exists": (
+        makes_producers_early,
+    ),
+    "test_when_two_race_over_an_ending_lease_then_what_was_acked_is_no_dead_letter": (never_asks,),
 }
 
 
@@ -228,7 +341,7 @@ async def fails(test: str, kwargs: dict[str, Any]) -> bool:
     await rig.gateway.open()
     try:
         await getattr(PumpContract(), test)(rig, **kwargs)
-    except Exception:  # broad: however it fails, it notices
+    except (Exception, BaseExceptionGroup):  # broad: however it fails, it notices
         return True
     finally:
         await rig.aclose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from gateways.local import LocalGateway
 from pump.testing import VirtualClock
 from pump.testing.contract import GatewayContract, Rig, WaitingClock
+
+from ..loops import BOTH_LOOPS
 
 
 class TestLocal(GatewayContract):
@@ -24,11 +27,23 @@ class TestLocal(GatewayContract):
             await gateway.open()
             return gateway
 
-        rig = Rig(gateway=await open_gateway(), clock=clock, open_again=open_gateway)
+        rig = Rig(
+            gateway=await open_gateway(),
+            clock=clock,
+            open_again=open_gateway,
+            in_another_process=partial(LocalGateway, tmp_path),
+        )
         yield rig
         await rig.aclose()
 
 
+@pytest.mark.loops("uvloop")
+@pytest.mark.slow
+class TestLocalOnUvloop(TestLocal):
+    """The same on the loop that `pump run` uses."""
+
+
+@BOTH_LOOPS
 @pytest.mark.slow
 class TestLocalAsASecondProcess(GatewayContract):
     """The engine behind a socket, in real time, as a second process on the machine has it."""
@@ -53,6 +68,7 @@ class TestLocalAsASecondProcess(GatewayContract):
             ordered_options={"deduplication_window": 2.0},
             deduplication_window_s=2.0,
             open_again=open_gateway,
+            in_another_process=partial(LocalGateway, tmp_path),
         )
         yield rig
         await rig.aclose()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
+import nats as nats_client
 import pytest
 
 from gateways.nats import NatsGateway, NatsSettings
@@ -19,11 +21,17 @@ WINDOW_S = 4.0 * PATIENCE
 async def open_rig(server: NatsServer) -> Rig:
     """A rig whose time is real: the server's timers are good to a few milliseconds."""
     clock = WaitingClock()
+    settings = NatsSettings.from_url(server.url)
 
     async def open_gateway() -> NatsGateway:
-        gateway = NatsGateway(NatsSettings.from_url(server.url), clock)
+        gateway = NatsGateway(settings, clock)
         await gateway.open()
         return gateway
+
+    async def store_raw(queue: str, raw: bytes) -> None:
+        client = await nats_client.connect(server.url)
+        await client.jetstream().publish(queue, raw)
+        await client.close()
 
     return Rig(
         gateway=await open_gateway(),
@@ -37,6 +45,8 @@ async def open_rig(server: NatsServer) -> Rig:
         deduplication_window_s=WINDOW_S,
         redrives_on_receive=True,
         open_again=open_gateway,
+        in_another_process=partial(NatsGateway, settings),
+        store_raw=store_raw,
     )
 
 

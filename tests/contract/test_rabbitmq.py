@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
+import aio_pika
 import pytest
 
 from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings
@@ -20,11 +22,17 @@ class TestRabbitMQ(GatewayContract):
     @pytest.fixture
     async def rig(self, rabbitmq_url: str) -> AsyncIterator[Rig]:
         clock = WaitingClock()
+        settings = RabbitMQSettings.from_url(rabbitmq_url)
 
         async def open_gateway() -> RabbitMQGateway:
-            gateway = RabbitMQGateway(RabbitMQSettings.from_url(rabbitmq_url), clock)
+            gateway = RabbitMQGateway(settings, clock)
             await gateway.open()
             return gateway
+
+        async def store_raw(queue: str, raw: bytes) -> None:
+            async with await aio_pika.connect(rabbitmq_url) as connection:
+                channel = await connection.channel()
+                await channel.default_exchange.publish(aio_pika.Message(raw), routing_key=queue)
 
         rig = Rig(
             gateway=await open_gateway(),
@@ -36,6 +44,8 @@ class TestRabbitMQ(GatewayContract):
             slack_s=2.0 * PATIENCE,
             ordered_options={"sessions": True},
             open_again=open_gateway,
+            in_another_process=partial(RabbitMQGateway, settings),
+            store_raw=store_raw,
         )
         yield rig
         await rig.aclose()

@@ -31,6 +31,12 @@ class TestS3Log(GatewayContract):
             await gateway.open()
             return gateway
 
-        rig = Rig(gateway=await open_gateway(), clock=clock, slack_s=2.1, open_again=open_gateway)
+        rig = Rig(
+            gateway=await open_gateway(),
+            clock=clock,
+            slack_s=2.1,
+            open_again=open_gateway,
+            is_simulated=True,
+        )
         yield rig
         await rig.aclose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -44,6 +45,7 @@ class TestServiceBus(GatewayContract):
             ordered_options=ordered_options(request),
             deduplication_window_s=WINDOW_S,
             open_again=open_gateway,
+            in_another_process=partial(ServiceBusGateway, settings),
         )
         yield rig
         await rig.aclose()

@@ -125,7 +125,45 @@ async def within_a_shield(work: Callable[[], object]) -> None:
     await asyncio.shield(asyncio.wait_for(asyncio.to_thread(work), 10))
 
 
-@pytest.mark.parametrize("run", [asyncio.to_thread, in_the_default_executor, within_a_shield])
+def started(work: Callable[[], object]) -> asyncio.Future[object]:
+    return asyncio.get_running_loop().run_in_executor(None, work)
+
+
+async def behind_a_shield(work: Callable[[], object]) -> None:
+    await asyncio.shield(started(work))
+
+
+async def by_waiting(work: Callable[[], object]) -> None:
+    await asyncio.wait([started(work)])
+
+
+async def gathered(work: Callable[[], object]) -> None:
+    await asyncio.gather(started(work), started(work))
+
+
+async def told_by_a_callback(work: Callable[[], object]) -> None:
+    done = asyncio.Event()
+    started(work).add_done_callback(lambda _: done.set())
+    await done.wait()
+
+
+async def of_another_task(work: Callable[[], object]) -> None:
+    await asyncio.shield(asyncio.create_task(behind_a_shield(work)))
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        asyncio.to_thread,
+        in_the_default_executor,
+        within_a_shield,
+        behind_a_shield,
+        by_waiting,
+        gathered,
+        told_by_a_callback,
+        of_another_task,
+    ],
+)
 async def test_when_a_task_waits_for_a_thread_then_time_does_not_overtake_it(
     clock: VirtualClock, run: Callable[[Callable[[], object]], Awaitable[None]]
 ) -> None:
@@ -166,6 +204,35 @@ async def test_when_a_thread_never_ends_then_time_goes_on_after_its_patience() -
     assert not working.done()
     release.set()
     await working
+
+
+async def test_when_a_thread_has_exhausted_its_patience_then_it_is_not_waited_for_again() -> None:
+    clock = VirtualClock(thread_patience_s=0.02)
+    release = threading.Event()
+    shielded = asyncio.shield(started(release.wait))
+    await clock.settle()
+
+    patient = VirtualClock(thread_patience_s=60)
+    patient._given_up.update(clock._given_up)
+    await patient.advance(60)
+
+    release.set()
+    await shielded
+
+
+async def test_when_the_machine_is_started_again_then_now_begins_anew_and_the_date_goes_on(
+    clock: VirtualClock,
+) -> None:
+    await clock.advance(100)
+    fired: list[float] = []
+    clock.call_later(10, lambda: fired.append(clock.now_s()))
+    at_s = clock.time_s()
+
+    clock.reboot()
+
+    assert (clock.now_s(), clock.time_s()) == (500.0, at_s)
+    await clock.advance(10)
+    assert fired == [510.0]
 
 
 async def test_when_a_task_never_rests_then_the_error_names_it() -> None:

@@ -67,9 +67,16 @@ async def attempt(
 
     async def open_again() -> Saboteur:
         gateway.restart()
+        gateway.reload()
         return gateway
 
-    rig = Rig(gateway=gateway, clock=clock, open_again=open_again)
+    rig = Rig(
+        gateway=gateway,
+        clock=clock,
+        open_again=open_again,
+        settle_requests=lambda: gateway.settle_requests,
+        store_raw=gateway.store_raw,
+    )
     try:
         async with asyncio.timeout(HANG_S):
             await test(PortContract(), rig=rig, **arguments)

@@ -52,6 +52,8 @@ class FaultyGateway:
         self._capabilities = attrs.evolve(self._inner.capabilities, **capabilities)
         self._faults: dict[str, Fault] = {}
         self.record = Record()
+        self.tell_lost: Callable[[Sequence[Delivery]], None] = lambda deliveries: None
+        """Says to the pump that leases have ended with their connection."""
 
     def fail(self, operation: str, error: Exception, *, times: int | None = None) -> None:
         """Raise `error` from now on, or the next `times` times."""
@@ -147,6 +149,9 @@ class _Consumer:
         await self.gateway.pass_through("extend")
         self.gateway.record.extended.extend(deliveries)
         return await self.inner.extend(deliveries, lease_s=lease_s)
+
+    def when_lost(self, tell: Callable[[Sequence[Delivery]], None]) -> None:
+        self.gateway.tell_lost = tell
 
     async def aclose(self) -> None:
         await self.inner.aclose()

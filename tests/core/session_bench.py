@@ -10,6 +10,7 @@ from typing import Any
 
 from pump import App, Subscription
 from pump.consumer import Consumer
+from pump.events import Event, LeaseLostEvent, OutcomeEvent
 from pump.message import Delivery
 from pump.session import Session
 from pump.stores.spill import MemorySpill
@@ -27,11 +28,25 @@ class Bench:
     def __init__(self) -> None:
         self.clock = VirtualClock(chance=0.0)
         self.gateway = SessionedGateway(self.clock)
-        self.app = App(self.gateway, clock=self.clock, spill=MemorySpill())
+        self.events: list[Event] = []
+        self.app = App(
+            self.gateway, clock=self.clock, spill=MemorySpill(), observers=[self.events.append]
+        )
         self.consumer: Consumer
 
     def subscription(self, **fields: Any) -> Subscription:
         return Subscription(queue="orders", request=dict, dead_letter_queue="dead", **fields)
+
+    @property
+    def outcomes(self) -> list[tuple[str, str]]:
+        """What observers were told of messages: id and status."""
+        told = [event for event in self.events if isinstance(event, OutcomeEvent)]
+        return [(event.message_id, event.status.value) for event in told]
+
+    @property
+    def lost(self) -> list[str]:
+        """The messages of which observers were told that they are lost."""
+        return [each.message_id for each in self.events if isinstance(each, LeaseLostEvent)]
 
     async def dead_letters(self) -> list[str]:
         return [message.id for message in await self.gateway.admin().peek("dead", max_count=100)]

@@ -31,6 +31,7 @@ from pump.events import (
 from pump.findings import Finding, Level
 from pump.handler_times import HandlerTimes
 from pump.loop.ending import Ending
+from pump.loop.prefetch import AttemptBudget
 from pump.loop.run_times import RunTimes
 from pump.loop.stats import PumpStats
 from pump.message import Delivery, Message
@@ -110,6 +111,7 @@ _BY_ANNOTATION: dict[str, Any] = {
     "float": 1.5,
     "float | None": 2.5,
     "object": 42,
+    "BaseException": SystemExit(2),
     "tuple[str, ...]": ("a", "b"),
     "tuple[tuple[str, Exception], ...]": (("m-1", Throttled("queue", 1.0)),),
     "timedelta | None": timedelta(seconds=5),
@@ -137,6 +139,7 @@ _DELIVERY = a_delivery(
     )
 )
 VALUES: dict[type, Any] = {
+    AttemptBudget: AttemptBudget(3, 5),
     Ack: ACK,
     Abandon: Abandon(),
     Defer: Defer(2.5),

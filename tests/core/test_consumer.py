@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
+import attrs
 import pytest
 
 from pump import App, RejectionReason, Subscription
 from pump.consumer import Consumer
-from pump.errors import ConnectionFailed, InvalidReceipt, QueueNotFound
+from pump.errors import ConfigurationError, ConnectionFailed, InvalidReceipt, QueueNotFound
+from pump.events import Event, LeaseLostEvent, OutcomeEvent
+from pump.outcome import Fate
 from pump.stores.spill import MemorySpill
 from pump.testing.builders import a_message
 from pump.testing.virtual_clock import VirtualClock
@@ -27,7 +33,10 @@ class Bench:
         self.clock = VirtualClock(chance=0.0)
         self.gateway = FaultyGateway(self.clock)
         self.spill = MemorySpill()
-        self.app = App(self.gateway, clock=self.clock, spill=self.spill)
+        self.events: list[Event] = []
+        self.app = App(
+            self.gateway, clock=self.clock, spill=self.spill, observers=[self.events.append]
+        )
         self.subscription = Subscription(
             queue="orders", request=dict, dead_letter_queue="dead", invalid_queue="bad"
         )
@@ -36,6 +45,10 @@ class Bench:
     async def send(self, *ids: str) -> None:
         for id_ in ids:
             await self.app.post(a_message(id=id_), queue="orders")
+
+    @property
+    def outcomes(self) -> list[OutcomeEvent]:
+        return [event for event in self.events if isinstance(event, OutcomeEvent)]
 
     async def ids(self, queue: str) -> list[str]:
         messages = await self.gateway.admin().peek(queue, max_count=100)
@@ -221,20 +234,216 @@ async def test_when_rejecting_and_the_queue_is_away_then_it_is_spilled_and_remov
     assert await bench.consumer.receive(wait=NOW) == []
 
 
-async def test_when_rejecting_a_delivery_that_is_not_ours_any_more_then_that_is_raised(
+async def test_when_rejecting_a_delivery_whose_lease_is_over_then_nothing_is_copied(
     bench: Bench,
 ) -> None:
-    """R6, T10: the copy was sent; the next rejection's copy has the same id."""
+    """R6, R27: and observers are told once that it was lost."""
     await bench.send("1")
     [delivery] = await bench.consumer.receive()
     await bench.clock.advance(30)
 
-    with pytest.raises(InvalidReceipt):
-        await bench.consumer.reject(delivery)
+    for _ in range(2):
+        with pytest.raises(InvalidReceipt):
+            await bench.consumer.reject(delivery)
+
+    assert await bench.ids("dead") == []
+    [event] = bench.events
+    assert isinstance(event, LeaseLostEvent)
     [again] = await bench.consumer.receive(wait=NOW)
     await bench.consumer.reject(again)
-
     assert await bench.ids("dead") == ["1"]
+
+
+async def test_when_another_consumer_acked_it_then_rejecting_copies_nothing(bench: Bench) -> None:
+    """R6, R27: this process cannot know it, so the broker is asked first."""
+    await bench.send("1")
+    [delivery] = await bench.consumer.receive()
+    async with bench.app.consumer(bench.subscription) as other:
+        await other.ack(delivery)
+
+    with pytest.raises(InvalidReceipt):
+        await bench.consumer.reject(delivery)
+
+    assert await bench.ids("dead") == []
+
+
+async def test_when_a_delivery_came_from_elsewhere_then_the_broker_says_whether_it_is_ours(
+    bench: Bench,
+) -> None:
+    """R6, R27: one that was pickled and read again, say; its deadline is another clock's."""
+    await bench.send("1")
+    [delivery] = await bench.consumer.receive()
+    await bench.consumer.extend(delivery, timedelta(seconds=100))
+    await bench.clock.advance(50)
+    copied = pickle.loads(pickle.dumps(delivery))
+
+    await bench.consumer.reject(copied)
+
+    for gone in (delivery, copied):
+        with pytest.raises(InvalidReceipt):
+            await bench.consumer.reject(gone)
+    assert await bench.ids("dead") == ["1"]
+
+
+@pytest.mark.parametrize("does_hang", [False, True])
+async def test_when_the_lease_cannot_be_extended_then_our_own_deadline_counts(
+    bench: Bench, does_hang: bool
+) -> None:
+    """R27: a broker that does not answer has not said no."""
+    await bench.send("1")
+    [delivery] = await bench.consumer.receive()
+    if does_hang:
+        bench.gateway.hang("extend")
+    else:
+        bench.gateway.fail("extend", ConnectionFailed("broker", "away"))
+
+    rejecting = asyncio.create_task(bench.consumer.reject(delivery))
+    await bench.clock.advance(8)
+
+    assert (await rejecting).fate is Fate.ROUTED
+    assert await bench.ids("dead") == ["1"]
+
+
+async def test_when_the_copy_takes_longer_than_a_lease_then_the_lease_is_kept(
+    bench: Bench,
+) -> None:
+    """R27: nobody else gets it meanwhile."""
+    subscription = attrs.evolve(bench.subscription, lease=timedelta(seconds=4))
+    async with bench.app.consumer(subscription) as consumer:
+        await bench.send("1")
+        [delivery] = await consumer.receive()
+        bench.gateway.slow("send", 20)
+
+        rejecting = asyncio.create_task(consumer.reject(delivery))
+        for _ in range(19):
+            await bench.clock.advance(1)
+            assert await bench.consumer.receive(wait=NOW) == []
+        await bench.clock.advance(1)
+
+        assert (await rejecting).fate is Fate.ROUTED
+    await bench.clock.advance(100)
+    assert await bench.consumer.receive(wait=NOW) == []
+
+
+async def test_when_the_lease_is_lost_on_the_way_then_the_copy_is_stopped(bench: Bench) -> None:
+    """R27, law 3."""
+    await bench.send("1")
+    [delivery] = await bench.consumer.receive()
+    bench.gateway.slow("send", 25)
+    rejecting = asyncio.create_task(bench.consumer.reject(delivery))
+    await bench.clock.advance(1)
+    async with bench.app.consumer(bench.subscription) as other:
+        await other.ack(delivery)
+
+    await bench.clock.advance(25)
+
+    with pytest.raises(InvalidReceipt):
+        await rejecting
+    assert await bench.ids("dead") == []
+
+
+async def test_when_the_caller_extended_it_by_more_then_rejecting_does_not_shorten_it(
+    bench: Bench,
+) -> None:
+    """R15."""
+    await bench.send("1")
+    [delivery] = await bench.consumer.receive()
+    await bench.consumer.extend(delivery, timedelta(hours=1))
+    bench.gateway.fail("settle", ConnectionFailed("broker", "away"))
+    with pytest.raises(ConnectionFailed):
+        await bench.consumer.reject(delivery)
+
+    await bench.clock.advance(3_000)
+
+    bench.gateway.heal("settle")
+    await bench.consumer.ack(delivery)
+
+
+async def test_when_a_settlement_fails_then_it_may_be_tried_again(bench: Bench) -> None:
+    """R5: the broker may not know of it."""
+    await bench.send("1")
+    [delivery] = await bench.consumer.receive()
+    bench.gateway.fail("settle", ConnectionFailed("broker", "away"), times=1)
+    with pytest.raises(ConnectionFailed):
+        await bench.consumer.ack(delivery)
+
+    await bench.consumer.ack(delivery)
+
+    assert [event.status.value for event in bench.outcomes] == ["processed"]
+
+
+@pytest.mark.parametrize(
+    ("given", "header", "queue"),
+    [
+        ("unacceptable", "Unacceptable", "bad"),
+        ("UNACCEPTABLE", "Unacceptable", "bad"),
+        ("Unacceptable", "Unacceptable", "bad"),
+        ("DELIVERY_ERROR", "DeliveryError", "dead"),
+        ("deliveryError", "DeliveryError", "dead"),
+        ("Out of stock", "Out of stock", "dead"),
+    ],
+)
+async def test_when_a_reason_is_given_as_text_then_it_is_found_whatever_its_case(
+    bench: Bench, given: str, header: str, queue: str
+) -> None:
+    """R25, R26, R28: one of the application's own is a delivery error, and is told as it is."""
+    await bench.send("1")
+    [delivery] = await bench.consumer.receive()
+
+    await bench.consumer.reject(delivery, given)
+
+    [copy] = await bench.gateway.admin().peek(queue, max_count=10)
+    assert copy.headers["rejectionReason"] == header
+    assert [event.reason for event in bench.outcomes] == [header]
+
+
+@pytest.mark.parametrize("wrong", [{"reason": None}, {"reason": " "}, {"detail": None}])
+async def test_when_reason_or_detail_is_no_text_then_it_is_refused_and_nothing_happens(
+    bench: Bench, wrong: dict[str, Any]
+) -> None:
+    await bench.send("1")
+    [delivery] = await bench.consumer.receive()
+
+    with pytest.raises(ConfigurationError, match=f"reject.{next(iter(wrong))}"):
+        await bench.consumer.reject(delivery, **wrong)
+
+    assert bench.gateway.record.calls["extend"] == 0
+    await bench.consumer.ack(delivery)
+
+
+async def test_when_iterated_then_one_delivery_comes_after_the_other_until_idle(
+    bench: Bench,
+) -> None:
+    """R3, R4."""
+    await bench.send("1", "2", "3")
+
+    async def consume() -> list[str]:
+        seen = []
+        async for delivery in bench.consumer.deliveries(idle=timedelta(seconds=45)):
+            seen.append(delivery.message.id)
+            await bench.consumer.ack(delivery)
+        return seen
+
+    consuming = asyncio.create_task(consume())
+    await bench.clock.advance(44)
+    assert not consuming.done()
+    await bench.clock.advance(1)
+    assert await consuming == ["1", "2", "3"]
+
+
+async def test_when_an_iteration_is_left_then_what_it_had_not_given_out_is_handed_back(
+    bench: Bench,
+) -> None:
+    """R8: at once, and uncounted."""
+    await bench.send("1", "2", "3")
+
+    async with contextlib.aclosing(bench.consumer.deliveries(max_count=3)) as deliveries:
+        async for delivery in deliveries:
+            await bench.consumer.ack(delivery)
+            break
+
+    rest = await bench.consumer.receive(10, wait=NOW)
+    assert [(each.message.id, each.attempt) for each in rest] == [("2", 1), ("3", 1)]
 
 
 @pytest.mark.parametrize("operation", ["receive", "settle", "extend"])

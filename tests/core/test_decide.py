@@ -11,7 +11,10 @@ from hypothesis import given, strategies as st
 from pump.backoff import Backoff
 from pump.decide import MAX_DETAIL, decide, describe
 from pump.errors import (
+    MAX_TEXT,
+    ConfigurationError,
     ConnectionFailed,
+    CorruptedMessage,
     HandlerNotFound,
     HandlerTimeout,
     InvalidReceipt,
@@ -19,6 +22,7 @@ from pump.errors import (
     MappingError,
     SessionLockLost,
     TooManyHandlers,
+    text_of,
 )
 from pump.outcome import ACK, Defer, Outcome, Reject, RejectionReason
 from pump.signals import DeferMessage, InvalidMessage, RejectMessage
@@ -44,6 +48,13 @@ def later(seconds: float) -> DeferMessage:
         (DeferMessage(), Defer(2.0)),
         (RejectMessage("no"), Reject(DEAD_LETTERED, "no")),
         (InvalidMessage("what?"), Reject(UNACCEPTABLE, "what?")),
+        (
+            CorruptedMessage("Order", "its checksum does not fit"),
+            Reject(
+                RejectionReason.CORRUPTED,
+                "CorruptedMessage: message of type 'Order': its checksum does not fit",
+            ),
+        ),
         (
             MappingError("Order", "no id"),
             Reject(UNACCEPTABLE, "MappingError: message of type 'Order': no id"),
@@ -223,3 +234,59 @@ def test_when_errors_are_not_to_be_quoted_then_only_what_is_meant_to_be_read_is(
 
     assert isinstance(outcome, Reject)
     assert outcome.detail == detail
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+    __repr__ = __str__
+
+
+class Panic(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Silent(),
+        ExceptionGroup("several", [Silent()]),
+        RejectMessage(Silent()),  # type: ignore[arg-type]
+        InvalidMessage(None),  # type: ignore[arg-type]
+        Panic("no Exception"),
+        BaseExceptionGroup("several", [Panic("one"), ValueError("two")]),
+        ValueError("half a character: \ud800"),
+    ],
+    ids=["mute", "a mute in a group", "mute detail", "no detail", "panic", "panics", "surrogate"],
+)
+def test_when_an_error_is_a_strange_one_then_it_is_decided_on_like_any_other(
+    error: BaseException,
+) -> None:
+    """R93."""
+    outcome = decide(error, attempt=9, strategy=HYBRID)
+
+    assert isinstance(outcome, Reject)
+    assert outcome.detail.encode("utf-8") == outcome.detail.encode("utf-8", "replace")
+
+
+def test_when_text_cannot_be_had_then_what_there_is_is_named() -> None:
+    """R93."""
+    assert text_of(Silent()) == "<Silent without text: ValueError>"
+    assert text_of(Silent(), repr) == "<Silent without text: ValueError>"
+    assert len(text_of(ValueError("x" * 10_000_000))) == MAX_TEXT
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_when_taking_text_ends_the_program_then_it_does(end: type[BaseException]) -> None:
+    class Exits(Exception):
+        def __str__(self) -> str:
+            raise end
+
+    with pytest.raises(end):
+        text_of(Exits())
+
+
+def test_when_a_deferral_is_by_no_time_then_it_is_refused_where_it_is_raised() -> None:
+    with pytest.raises(ConfigurationError, match="give a timedelta"):
+        DeferMessage(5)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 
 import pytest
@@ -33,15 +34,16 @@ def test_when_uvloop_is_missing_then_asyncio_runs_the_program(
 
 
 @LOOPS
+@pytest.mark.parametrize("end", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
 def test_when_a_task_exits_then_all_that_wait_are_closed_first(
-    monkeypatch: pytest.MonkeyPatch, is_there: bool
+    monkeypatch: pytest.MonkeyPatch, is_there: bool, end: BaseException
 ) -> None:
     if not is_there:
         monkeypatch.setitem(sys.modules, "uvloop", None)
     closed: list[str] = []
 
     async def leave() -> None:
-        raise SystemExit(3)
+        raise end
 
     async def main() -> None:
         try:
@@ -61,8 +63,32 @@ def test_when_a_task_exits_then_all_that_wait_are_closed_first(
             await breathe()
             closed.append("other")
 
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(type(end)) as ended:
         event_loop.run(main())
 
-    assert ended.value.code == 3
+    assert ended.value is end
     assert sorted(closed) == ["main", "other"]
+
+
+@LOOPS
+def test_when_interrupted_while_an_interrupt_unwinds_then_it_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """Ctrl-C must get through where closing hangs."""
+    if not is_there:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+
+    async def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(interrupt())
+                await asyncio.Event().wait()
+        finally:
+            asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
+            await asyncio.Event().wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        event_loop.run(main())

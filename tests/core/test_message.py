@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import pickle
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from pump.errors import ConfigurationError
 from pump.message import Delivery, Message
 
 SECRET = "hunter2"
@@ -32,6 +34,14 @@ def test_when_it_is_shown_then_its_ids_are_and_its_content_is_not(value: object)
 def test_when_a_field_is_set_then_it_is_refused(name: str) -> None:
     with pytest.raises(AttributeError):
         setattr(MESSAGE, name, "another")
+
+
+@pytest.mark.parametrize("body", [SECRET, None, 1, bytearray(b"x")])
+def test_when_a_body_is_not_bytes_then_it_is_refused_without_telling_it(body: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"Message\.body.*encode") as caught:
+        Message(body=body)
+
+    assert SECRET not in str(caught.value)
 
 
 def test_when_a_message_is_pickled_then_it_comes_back_equal() -> None:

@@ -225,3 +225,10 @@ async def test_when_a_queue_redrives_then_sending_first_makes_its_dead_letter_qu
         await app.post(Order(n=1))
 
     assert gateway.record.calls["ensure"] == 2
+
+
+async def test_when_the_queues_name_has_half_a_surrogate_pair_then_that_is_said(
+    open_app: App,
+) -> None:
+    with pytest.raises(ConfigurationError, match="surrogate"):
+        await open_app.post(a_message(), queue="orders\ud800")

@@ -17,7 +17,7 @@ from pump.errors import (
     Throttled,
     UnsupportedOperation,
 )
-from pump.outcome import ABANDON, ACK, Defer
+from pump.outcome import ABANDON, ACK, Defer, Fate
 from pump.ports import SessionGateway
 from pump.stores.spill import MemorySpill
 
@@ -227,6 +227,71 @@ async def test_when_a_delivery_is_not_in_hand_then_nothing_is_routed(bench: Benc
         await session.reject(delivery)
 
     assert await bench.dead_letters() == []
+
+
+async def test_when_the_lock_went_unheard_then_rejecting_copies_nothing(bench: Bench) -> None:
+    """R6, R27, R41: the broker is asked first, and everything in hand is told as lost."""
+    bench.gateway.put("ada", "a1", "a2")
+    session = await bench.consumer.accept_session("ada")
+    first, _ = await session.receive(2)
+    bench.gateway.break_lock("ada")
+
+    with pytest.raises(SessionLockLost):
+        await session.reject(first)
+
+    assert await bench.dead_letters() == []
+    assert bench.lost == ["a1", "a2"]
+    with pytest.raises(SessionLockLost):
+        await session.ack(first)
+    assert bench.lost == ["a1", "a2"]
+
+
+async def test_when_two_calls_settle_one_delivery_then_the_second_is_refused_before_a_copy(
+    bench: Bench,
+) -> None:
+    """R6, R27."""
+    bench.gateway.put("ada", "a1")
+    session = await bench.consumer.accept_session("ada")
+    [delivery] = await session.receive()
+    bench.gateway.slow("send", 1)
+
+    rejecting = asyncio.create_task(session.reject(delivery))
+    await bench.clock.settle()
+    for other in (session.reject, session.ack):
+        with pytest.raises(InvalidReceipt):
+            await other(delivery)
+    await bench.clock.advance(1)
+
+    assert (await rejecting).destination == "dead"
+    assert await bench.dead_letters() == ["a1"]
+    assert bench.outcomes == [("a1", "dead-lettered")]
+
+
+async def test_when_the_lock_cannot_be_renewed_then_our_own_deadline_counts(bench: Bench) -> None:
+    """R27: a broker that does not answer has not said no."""
+    bench.gateway.put("ada", "a1")
+    session = await bench.consumer.accept_session("ada")
+    [delivery] = await session.receive()
+    bench.gateway.fail("renew", ConnectionFailed("broker", "away"), times=1)
+
+    assert (await session.reject(delivery)).fate is Fate.ROUTED
+
+
+async def test_when_settled_in_a_session_then_observers_are_told_as_by_the_pump(
+    bench: Bench,
+) -> None:
+    """R23, R24: what is handed back untried is no outcome."""
+    bench.gateway.put("ada", "a1", "a2", "a3", "a4")
+    session = await bench.consumer.accept_session("ada")
+    first, second, third, _ = await session.receive(4)
+
+    await session.ack(first)
+    await session.reject(second, "unacceptable", "no")
+    await session.defer(third)
+    await session.aclose()
+
+    assert bench.outcomes == [("a1", "processed"), ("a2", "dead-lettered"), ("a3", "retrying")]
+    assert bench.lost == []
 
 
 async def test_when_the_broker_refuses_for_now_then_the_caller_may_try_again(

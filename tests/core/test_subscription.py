@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +27,8 @@ from pump.subscription import QueueSpec
 
 ZERO = timedelta(0)
 WRONG: list[tuple[str, Any]] = [
+    ("max_attempts", 0),
+    ("max_attempts", "9"),
     ("queue", ""),
     ("queue", "  "),
     ("queue", None),
@@ -291,3 +294,44 @@ def test_when_a_strategy_has_its_own_backoff_then_it_is_kept() -> None:
     assert retry(backoff=backoff).backoff is backoff
     assert hybrid(backoff=backoff).backoff is backoff
     assert retry().backoff == hybrid().backoff == Backoff()
+
+
+@pytest.mark.parametrize("field", ["queue", "dead_letter_queue", "invalid_queue"])
+def test_when_a_queues_name_has_half_a_surrogate_pair_then_the_field_is_named(field: str) -> None:
+    """No gateway could name it: most would fail with an error of Python's."""
+    fields = {"queue": "jobs", field: "jobs\ud800"}
+
+    with pytest.raises(ConfigurationError, match=rf"Subscription\.{field}=.*surrogate") as caught:
+        Subscription(request=dict, **fields)  # type: ignore[arg-type]
+
+    str(caught.value).encode()
+
+
+@pytest.mark.parametrize("field", ["name", "dead_letter_queue"])
+def test_when_a_queue_is_asked_for_by_half_a_surrogate_pair_then_the_field_is_named(
+    field: str,
+) -> None:
+    fields: dict[str, Any] = {"name": "jobs", field: "jobs\ud800"}
+
+    with pytest.raises(ConfigurationError, match=rf"QueueSpec\.{field}=.*surrogate"):
+        QueueSpec(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit"),
+    [
+        ({}, 504),
+        ({"failure": hybrid(10)}, 511),
+        ({"failure": dead_letter("dead")}, 501),
+        ({"failure": retry(None)}, math.inf),
+        ({"failure": retry(None), "max_attempts": 7}, 7),
+        ({"failure": hybrid(10), "max_attempts": 7}, 11),
+        ({"max_attempts": 20}, 20),
+        ({"max_attempts": None}, math.inf),
+    ],
+)
+def test_when_attempts_are_limited_then_never_below_what_the_strategy_asks_for(
+    fields: dict[str, Any], limit: float
+) -> None:
+    """R93."""
+    assert Subscription(queue="orders", request=dict, **fields).attempt_limit == limit

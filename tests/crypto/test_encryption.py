@@ -49,7 +49,7 @@ async def test_when_a_message_is_sealed_and_opened_then_it_is_what_it_was(
     sealed = await open_desk.seal()
     opened = await open_desk.open(sealed)
 
-    assert sealed.body.startswith(b"QRE1\x01")
+    assert sealed.body.startswith(b"QRE1\x02")
     assert BODY not in sealed.body
     assert opened == MESSAGE
 
@@ -137,8 +137,8 @@ async def test_when_the_version_is_unknown_then_the_message_is_not_opened(
     open_desk = await desk(Encryption(ring))
     sealed = await open_desk.seal()
 
-    with pytest.raises(UnsupportedVersion, match="version 2"):
-        await open_desk.open(replace(sealed, body=b"QRE1\x02" + sealed.body[5:]))
+    with pytest.raises(UnsupportedVersion, match="version 3"):
+        await open_desk.open(replace(sealed, body=b"QRE1\x03" + sealed.body[5:]))
 
 
 async def test_when_a_request_looks_sealed_then_it_is_sealed_and_comes_back(

@@ -20,11 +20,14 @@ from pump.crypto.envelope import (
     moment,
     parse,
 )
-from pump.message import Message
+from pump.message import JSON, Message
 from tests.docs.markdown import json_after
 
 PAGE = Path(__file__).parents[2] / "docs" / "encryption-format.md"
-VECTORS: list[dict[str, Any]] = json_after(PAGE, "test vectors")
+VECTORS: list[dict[str, Any]] = [
+    *({"version": 1, **vector} for vector in json_after(PAGE, "test vectors")),
+    *({"version": 2, **vector} for vector in json_after(PAGE, "test vectors, version 2")),
+]
 HEADER = make_header(b"k", 1, b"n" * 12)
 texts = st.none() | st.text(max_size=5)
 
@@ -38,9 +41,13 @@ def by_other_means(vector: dict[str, Any]) -> tuple[bytes, bytes]:
         return b"\x01" + struct.pack(">I", len(text.encode())) + text.encode()
 
     key_id, nonce = vector["key_id"].encode(), bytes.fromhex(vector["nonce"])
-    header = b"QRE1\x01" + struct.pack(">H", len(key_id)) + key_id
+    header = b"QRE1" + bytes([vector["version"]]) + struct.pack(">H", len(key_id)) + key_id
     header += struct.pack(">Q", vector["encrypted_at_ms"]) + nonce
-    ids = (vector[name] for name in ("message_id", "group", "correlation_id"))
+    ids = [vector[name] for name in ("message_id", "group", "correlation_id")]
+    if vector["version"] == 2:
+        queue = (vector["queue"] or "").encode()
+        header += struct.pack(">H", len(queue)) + queue
+        ids += [vector[name] for name in ("type", "content_type", "reply_to")]
     associated = struct.pack(">I", len(header)) + header + b"".join(map(field, ids))
     encryptor = Cipher(algorithms.AES(bytes.fromhex(vector["key"])), modes.GCM(nonce)).encryptor()
     encryptor.authenticate_additional_data(associated)
@@ -54,11 +61,15 @@ def message_of(vector: dict[str, Any]) -> Message:
         id=vector["message_id"],
         group=vector["group"],
         correlation_id=vector["correlation_id"],
+        type=vector.get("type", ""),
+        content_type=vector.get("content_type", JSON),
+        reply_to=vector.get("reply_to"),
     )
 
 
 def test_there_are_vectors() -> None:
-    assert len(VECTORS) >= 5
+    assert {vector["version"] for vector in VECTORS} == {1, 2}
+    assert len(VECTORS) >= 9
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
@@ -78,7 +89,13 @@ def test_when_a_vector_is_sealed_by_us_then_it_has_the_published_bytes(
     """R72."""
     key = Key(vector["key_id"], bytes.fromhex(vector["key"]))
     nonce = bytes.fromhex(vector["nonce"])
-    header = make_header(key.id_bytes, vector["encrypted_at_ms"], nonce)
+    header = make_header(
+        key.id_bytes,
+        vector["encrypted_at_ms"],
+        nonce,
+        version=vector["version"],
+        queue=vector.get("queue"),
+    )
     associated = associated_data(header, message_of(vector))
     plaintext = bytes.fromhex(vector["plaintext"])
 
@@ -97,6 +114,7 @@ def test_when_a_vector_is_opened_by_us_then_it_has_the_published_plaintext(
     envelope = parse(message.body)
     associated = associated_data(envelope.header, message)
 
+    assert (envelope.version, envelope.queue) == (vector["version"], vector.get("queue"))
     assert (envelope.key_id, envelope.encrypted_at_ms, envelope.nonce.hex()) == (
         vector["key_id"],
         vector["encrypted_at_ms"],
@@ -136,16 +154,42 @@ def test_when_a_part_does_not_fit_then_no_header_is_made(key_id: bytes, nonce: b
         make_header(key_id, 1, nonce)
 
 
-def test_when_an_envelope_is_cut_anywhere_then_it_is_malformed() -> None:
-    whole = HEADER + b"t" * 16
+@given(
+    version=st.sampled_from([1, 2]),
+    key_id=st.text(st.characters(codec="utf-8"), min_size=1, max_size=9),
+    queue=st.none() | st.text(st.characters(codec="utf-8"), min_size=1, max_size=9),
+    sealed=st.binary(min_size=16, max_size=60),
+)
+def test_when_a_version_is_made_then_it_is_parsed_with_its_queue(
+    version: int, key_id: str, queue: str | None, sealed: bytes
+) -> None:
+    queue = queue if version == 2 else None
+    header = make_header(key_id.encode(), 7, b"n" * 12, version=version, queue=queue)
 
+    envelope = parse(header + sealed)
+
+    assert envelope == (key_id, 7, b"n" * 12, header, sealed)
+    assert (envelope.version, envelope.queue) == (version, queue)
+
+
+@pytest.mark.parametrize(("version", "queue"), [(1, "orders"), (2, "x" * 65_536)])
+def test_when_a_queue_does_not_fit_then_no_header_is_made(version: int, queue: str) -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        make_header(b"k", 1, b"n" * 12, version=version, queue=queue)
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [HEADER + b"t" * 16, make_header(b"k", 1, b"n" * 12, version=2, queue="q\xfc") + b"t" * 16],
+)
+def test_when_an_envelope_is_cut_anywhere_then_it_is_malformed(whole: bytes) -> None:
     for size in range(len(whole)):
         with pytest.raises(MalformedEnvelope):
             parse(whole[:size])
     parse(whole)
 
 
-@pytest.mark.parametrize("version", [0, 2, 32, 255])
+@pytest.mark.parametrize("version", [0, 3, 32, 255])
 def test_when_the_version_is_unknown_then_the_error_says_which(version: int) -> None:
     """R72."""
     for rest in (b"", b"anything at all, of any length"):

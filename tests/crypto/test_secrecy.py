@@ -122,6 +122,7 @@ ERRORS: dict[type[PumpError], tuple[Any, ...]] = {
     KeyNotFound: ("2026-01",),
     error_module.NonceReused: ("m-1",),
     error_module.UnsupportedVersion: (2,),
+    error_module.SealedForAnotherQueue: ("m-1", "orders", "refunds"),
     error_module.UnencryptedMessage: ("m-1", "orders"),
     error_module.MalformedEnvelope: ("it ends before its key id",),
     error_module.PlaintextLooksSealed: ("m-1",),

@@ -8,8 +8,7 @@ import pytest
 
 from gateways.memory import MemoryGateway
 from pump import App, Command, Message, Subscription
-from pump.crypto import Encryption, Key, KeyRing, MalformedEnvelope
-from pump.errors import CryptoError
+from pump.crypto import Encryption, Key, KeyRing, MalformedEnvelope, PlaintextLooksSealed
 from pump.stores.spill import MemorySpill
 from pump.subscription import MakeChannels, QueueSpec
 from pump.testing.virtual_clock import VirtualClock
@@ -51,7 +50,7 @@ async def test_when_requests_and_messages_are_posted_together_then_each_is_seale
     await app.post_all([Place(n=2), sealed, Message(body=b'{"n":3}', type="Place")], queue="orders")
 
     bodies = [message.body for message in await peek(app)]
-    assert [body[:5] for body in bodies] == [b"QRE1\x01"] * 4
+    assert [body[:5] for body in bodies] == [b"QRE1\x02"] * 4
     assert len({body for body in bodies if body != sealed.body}) == 2
     async with app.consumer(ORDERS) as consumer:
         deliveries = await consumer.receive(max_count=4)
@@ -89,7 +88,7 @@ async def test_when_a_request_is_an_envelope_byte_for_byte_then_it_is_sealed_lik
             b"QRE1",
             b"QRE1\x01 and more",
         ]
-        assert all(each.message.body[:5] == b"QRE1\x01" for each in deliveries)
+        assert all(each.message.body[:5] == b"QRE1\x02" for each in deliveries)
 
 
 async def test_when_a_message_only_looks_sealed_then_it_is_not_sent(app: App) -> None:
@@ -110,8 +109,9 @@ async def test_when_an_app_without_encryption_sends_on_then_only_what_is_sealed_
         await plain.admin.ensure(QueueSpec(name="orders"), MakeChannels.CREATE)
 
         for body in (b"QRE1", b"QRE1 is how it starts", b"QRE1\x01 and more"):
-            with pytest.raises(CryptoError):
-                await plain.post(Message(body=body), queue="orders")
+            for looks_sealed in (Message(body=body), body):
+                with pytest.raises(PlaintextLooksSealed):
+                    await plain.post(looks_sealed, queue="orders")
         await plain.post(sealed, queue="orders")
 
         assert [message.body for message in await peek(plain)] == [sealed.body]

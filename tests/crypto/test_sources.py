@@ -317,3 +317,66 @@ async def test_when_one_of_several_providers_cannot_load_then_the_others_are_clo
         await FallbackKeys(ring, KeyFile(tmp_path / os.devnull.replace("/", "-"))).load()
 
     assert ring.keys[0].is_wiped
+
+
+async def started(path: Path) -> None:
+    encryption = Encryption(KeyRing.from_file(path))
+    await encryption.start(Counters(), None)
+    await encryption.aclose()
+
+
+async def test_when_a_key_file_is_of_another_user_then_it_is_refused_as_ssh_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R57: that user could change it."""
+    path = tmp_path / "keys"
+    write(path, entry("a", A))
+    owner = os.stat(path).st_uid
+    await started(path)
+
+    # Seen by another user, who is not root: nobody else can make files of others.
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    real = os.fstat
+    monkeypatch.setattr(os, "fstat", lambda fd: _owned(real(fd), owner or 7))
+
+    with pytest.raises(ConfigurationError, match=r"owned by user \d+.*chown"):
+        await started(path)
+
+
+def _owned(status: os.stat_result, uid: int) -> os.stat_result:
+    return os.stat_result((*status[:4], uid, *status[5:]), {"st_mtime_ns": status.st_mtime_ns})
+
+
+async def test_when_a_key_file_of_root_is_read_by_another_user_then_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kubernetes mounts secrets so."""
+    path = tmp_path / "keys"
+    write(path, entry("a", A))
+    real = os.fstat
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    monkeypatch.setattr(os, "fstat", lambda fd: _owned(real(fd), 0))
+
+    await started(path)
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+async def test_when_everybody_may_write_to_a_folder_above_then_its_key_file_is_refused(
+    tmp_path: Path, is_link: bool
+) -> None:
+    """R57: another file could be put in its place."""
+    folder = tmp_path / "open" / "inner"
+    folder.mkdir(parents=True)
+    write(folder / "keys", entry("a", A))
+    path = folder / "keys"
+    if is_link:
+        path = tmp_path / "link"
+        path.symlink_to(folder / "keys")
+    await started(path)
+    (tmp_path / "open").chmod(0o777)
+
+    with pytest.raises(ConfigurationError, match=r"open drwxrwxrwx.*chmod o-w"):
+        await started(path)
+
+    (tmp_path / "open").chmod(0o1777)
+    await started(path)

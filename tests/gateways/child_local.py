@@ -14,6 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable
 
 from gateways.local import LocalGateway
+from pump import event_loop
 from pump.errors import StorageFailed
 from pump.message import Message
 from pump.outcome import ACK, Settlement
@@ -159,4 +160,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    event_loop.run(main())

@@ -16,6 +16,10 @@ from gateways.local import LocalGateway
 from pump.clock import Clock
 from pump.testing.virtual_clock import VirtualClock
 
+from ..loops import pytest_asyncio_loop_factories
+
+__all__ = ["pytest_asyncio_loop_factories"]
+
 CHILD = Path(__file__).with_name("child_local.py")
 ROOT = Path(__file__).parents[2]
 
@@ -74,6 +78,9 @@ class Child:
         text = (await self._process.stdout.read()).decode()
         # A killed writer may leave half a line.
         return text[: text.rfind("\n") + 1].split()
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
 
     async def kill(self) -> None:
         if self._process.returncode is None:

@@ -33,7 +33,14 @@ class QueueUser:
         return list(await self.producer.send(messages, delay_s=delay_s))
 
     async def receive(self, max_count: int = 10, wait_s: float = 0.0) -> list[Delivery]:
-        return list(await self.consumer.receive(max_count=max_count, wait_s=wait_s))
+        received = list(await self.consumer.receive(max_count=max_count, wait_s=wait_s))
+        limit = self.gateway.capabilities.receive_batch
+        is_whole = len(received) < limit
+        while len(received) < max_count and not is_whole:
+            more = await self.consumer.receive(max_count=max_count - len(received), wait_s=0.0)
+            received += more
+            is_whole = len(more) < limit
+        return received
 
     async def bodies(self, max_count: int = 10, wait_s: float = 0.0) -> list[str]:
         return [d.message.body.decode() for d in await self.receive(max_count, wait_s)]

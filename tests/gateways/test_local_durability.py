@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sqlite3
+from contextlib import closing
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from gateways.local import LocalGateway, from_url
-from pump import headers
+from gateways.local import LocalGateway, codec, from_url
+from pump import App, headers
 from pump.clock import SYSTEM_CLOCK
-from pump.errors import ConfigurationError, ConnectionFailed, StorageFailed
+from pump.errors import ConfigurationError, ConnectionFailed, StorageFailed, StorageFull
+from pump.message import Message
+from pump.subscription import Subscription
 from pump.testing.virtual_clock import VirtualClock
 
 from .conftest import OpenLocal
 from .queue_user import QueueUser
+from .work import Job
 
 
 def crash_image(folder: Path) -> Path:
@@ -297,3 +303,132 @@ async def test_when_the_file_is_removed_while_in_use_then_nothing_is_confirmed_a
 
     with pytest.raises(StorageFailed, match="removed or replaced"):
         await orders.send("b")
+
+
+def damage(folder: Path, sql: str) -> None:
+    with closing(sqlite3.connect(folder / "queues.db")) as database, database:
+        assert database.execute(sql).rowcount == 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_readable"),
+    [
+        # The third digit of the order's number, and a whole row of rubbish.
+        (
+            "UPDATE messages SET packed = CAST(replace(packed, x'37313233', x'37313333') AS BLOB)"
+            " WHERE seq = 2",
+            True,
+        ),
+        ("UPDATE messages SET packed = x'c1' WHERE seq = 2", False),
+    ],
+    ids=["a flipped bit", "rubbish"],
+)
+async def test_when_a_stored_message_has_changed_then_it_is_routed_and_never_handled(
+    sql: str, is_readable: bool, open_local: OpenLocal, clock: VirtualClock, tmp_path: Path
+) -> None:
+    """Law 4, R26: bit rot is found by the checksum of the send, and has a reason of its own."""
+    gateway = await open_local(clock)
+    jobs = await QueueUser(gateway, "jobs", invalid_queue="invalid").create()
+    await jobs.send(*(f'{{"number": {number}}}' for number in (7122, 7123, 7124)), type="Job")
+    await gateway.aclose()
+    await asyncio.to_thread(damage, tmp_path, sql)
+    handled: list[int] = []
+
+    app = App(LocalGateway(tmp_path, clock), clock=clock)
+    app.register(Job, lambda job: handled.append(job.number))
+    app.subscribe(Subscription(queue="jobs", request=Job, invalid_queue="invalid"))
+    async with app:
+        dispatcher = app.dispatcher()
+        running = asyncio.create_task(dispatcher.run())
+        await clock.settle()
+        dispatcher.drain()
+        await running
+
+    assert sorted(handled) == [7122, 7124]
+    [invalid] = await QueueUser(await open_local(clock), "invalid").receive()
+    assert invalid.message.headers[headers.REJECTION_REASON] == "Corrupted"
+    assert (invalid.message.body == b'{"number": 7133}') == is_readable
+
+
+def test_when_any_bit_of_a_stored_message_flips_then_it_is_noticed() -> None:
+    """All but those of the checksum's own frame, which change nothing that was sent."""
+    message = Message(body=b'{"order": 1}', type="Order", group="g", headers={"k": "v"})
+    stored = codec.pack_checked(message)
+    for position, bit in product(range(len(stored)), range(8)):
+        flipped = bytearray(stored)
+        flipped[position] ^= 1 << bit
+
+        found = codec.unpack_checked(bytes(flipped), seq=7)
+
+        assert headers.CORRUPTED in found.headers or found == message
+
+
+def test_when_a_message_was_stored_by_another_release_then_each_reads_the_others() -> None:
+    message = Message(body=b"a", headers={"k": "v"})
+
+    assert codec.unpack(codec.pack_checked(message)) == message
+    assert codec.unpack_checked(codec.pack(message), seq=7) == message
+
+
+async def test_when_the_queue_is_full_then_consumers_still_dig_themselves_out(
+    open_local: OpenLocal, clock: VirtualClock
+) -> None:
+    """R51: sends stop while there is room for what receives and acks write."""
+    host = await open_local(clock, max_bytes=300_000)
+    client = await open_local(clock)
+    here, there = await QueueUser(host).create(), QueueUser(client)
+    sent: list[str] = []
+    with pytest.raises(StorageFull, match="free some disk space"):
+        await fill(there, sent)
+    with pytest.raises(StorageFull, match="sends go on by themselves"):
+        await here.send(*("x" * 1000 for _ in range(10)))
+
+    acked: list[str] = []
+    while deliveries := await there.receive(1):
+        acked += [each.message.id for each in deliveries]
+        assert await there.consumer.extend(deliveries, lease_s=60) == []
+        assert await there.ack(*deliveries) == []
+
+    assert acked == sent
+    await here.send("and on it goes")
+
+
+async def test_when_the_disk_is_nearly_full_then_only_dead_letters_are_sent(
+    open_local: OpenLocal, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R51, T1: what was rejected must get out of the way; the rest waits for room."""
+    free, real = [2**30], os.statvfs
+
+    def statvfs(path: Path) -> os.statvfs_result:
+        found = list(real(path))
+        found[0], found[1], found[4] = 4096, 4096, free[0] // 4096
+        found[2] = 2**30 // 4096
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    orders = await QueueUser(await open_local(clock)).create()
+    await orders.send("a")
+
+    free[0] = 12 * 2**20
+    # What is known is what the last write has found.
+    await orders.send("b")
+    with pytest.raises(StorageFull, match="12582912 bytes are left"):
+        await orders.send("c")
+    await orders.send("dead", headers={headers.REJECTION_REASON: "DeliveryError"})
+    free[0] = 2**30
+
+    await orders.send("d")
+    assert await orders.bodies() == ["a", "b", "dead", "d"]
+
+
+async def test_when_nothing_is_to_be_kept_then_the_disk_is_used_up(
+    open_local: OpenLocal, clock: VirtualClock, tmp_path: Path
+) -> None:
+    gateway = from_url(f"local://{tmp_path}?max_bytes=200000&reserve_bytes=0", clock)
+    await gateway.open()
+    orders, sent = await QueueUser(gateway).create(), list[str]()
+    with pytest.raises(StorageFailed) as full:
+        await fill(orders, sent)
+
+    assert type(full.value) is StorageFailed
+    await gateway.aclose()

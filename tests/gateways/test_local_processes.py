@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,13 @@ import pytest
 from pump import headers
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import QueueNotFound
+from pump.testing.virtual_clock import VirtualClock
 
+from ..loops import BOTH_LOOPS
 from .conftest import OpenLocal, StartChild
-from .queue_user import QueueUser
+from .queue_user import LEASE_S, QueueUser
+
+pytestmark = BOTH_LOOPS
 
 
 async def test_when_a_second_gateway_opens_then_both_use_the_same_queues(
@@ -262,3 +267,67 @@ async def test_when_the_disk_refuses_a_write_then_the_queue_goes_on_once_there_i
     assert any(line.startswith("refused") for line in said)
     stored = [d.message.id for d in await orders.receive(10_000)]
     assert stored == [line for line in said if not line.startswith("refused") and line != "end"]
+
+
+async def test_when_the_host_stood_still_past_a_lease_then_an_extension_in_its_socket_counts(
+    open_local: OpenLocal, start_child: StartChild
+) -> None:
+    """R8, law 3: it was asked for in time; the host hears it before it ends what is over."""
+    host = await start_child("host")
+    assert await host.line() == "host"
+    orders = QueueUser(await open_local(SYSTEM_CLOCK), lease=timedelta(seconds=1.5))
+    other = QueueUser(await open_local(SYSTEM_CLOCK))
+    await orders.send("a")
+    [held] = await orders.receive(wait_s=20)
+    waiting = asyncio.create_task(other.receive(wait_s=60))
+    await other.stats()
+
+    host.signal(signal.SIGSTOP)
+    extending = asyncio.create_task(orders.consumer.extend([held], lease_s=60))
+    while SYSTEM_CLOCK.now_s() <= held.lease_expires_at_s + 0.1:
+        await SYSTEM_CLOCK.sleep(0.1)
+    host.signal(signal.SIGCONT)
+
+    assert await extending == []
+    assert await orders.ack(held) == []
+    await orders.send("b")
+    [next_one] = await waiting
+    assert (next_one.message.body, next_one.attempt) == (b"b", 1)
+
+
+# Virtual time: uvloop does not show whether a callback is waiting.
+@pytest.mark.loops("asyncio")
+async def test_when_a_lease_of_a_living_client_is_over_then_it_ends_in_spite_of_the_hearing(
+    open_local: OpenLocal,
+) -> None:
+    """R8: who asked for nothing loses it, also while it goes on asking for other things."""
+    clock = VirtualClock()
+    host, client = await open_local(clock), await open_local(clock)
+    here, there = await QueueUser(host).create(), QueueUser(client)
+    await here.send("a")
+    [held] = await there.receive()
+    waiting = asyncio.create_task(here.receive(wait_s=60))
+
+    await clock.advance(LEASE_S)
+    [again] = await waiting
+
+    assert (again.message.id, again.attempt) == (held.message.id, 2)
+    assert await there.ack(held) != []
+
+
+# Virtual time: uvloop does not show whether a callback is waiting.
+@pytest.mark.loops("asyncio")
+async def test_when_a_client_settles_too_late_then_it_is_refused_though_it_would_be_heard(
+    open_local: OpenLocal,
+) -> None:
+    """Law 3, R6: even before another took the message."""
+    clock = VirtualClock()
+    here, there = [QueueUser(await open_local(clock)) for _ in range(2)]
+    await here.create()
+    await here.send("a", "b")
+    [first, second] = await there.receive()
+    await clock.advance(LEASE_S)
+
+    assert len(await there.ack(first)) == 1
+    assert len(await there.consumer.extend([second], lease_s=60)) == 1
+    assert await here.bodies() == ["a", "b"]

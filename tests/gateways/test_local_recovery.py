@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from gateways._engine.engine import Engine
 from gateways._engine.record import DELAYED, LEASED
 from gateways._sqlite.database import Database
+from gateways.local import LocalGateway
 from gateways.local.journal import SqliteJournal
 from gateways.local.recovery import recover
 from gateways.local.schema import SCHEMA
@@ -21,6 +25,8 @@ from pump.message import Message
 from pump.outcome import ABANDON, ACK, Defer
 from pump.subscription import MakeChannels, QueueSpec
 from pump.testing.virtual_clock import VirtualClock
+
+from .queue_user import QueueUser
 
 STEPS = st.one_of(
     st.tuples(
@@ -155,3 +161,79 @@ def test_when_recovered_at_any_quiet_moment_then_memory_is_as_it_was(
     )
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(run(steps, spec, Path(folder)))
+
+
+HOUR_S = 3600.0
+
+
+async def on_a_folder(folder: Path, clock: VirtualClock) -> tuple[LocalGateway, QueueUser]:
+    gateway = LocalGateway(folder, clock)
+    await gateway.open()
+    return gateway, await QueueUser(gateway).create()
+
+
+@pytest.mark.parametrize("step_s", [-24 * HOUR_S, 24 * HOUR_S], ids=["back", "forward"])
+@pytest.mark.parametrize("is_open", [True, False], ids=["while open", "while closed"])
+async def test_when_the_wall_clock_is_set_then_delays_and_windows_are_what_they_were(
+    step_s: float, is_open: bool, tmp_path: Path, clock: VirtualClock
+) -> None:
+    """R17, R44: as long as the machine runs, its monotonic clock decides."""
+    gateway, orders = await on_a_folder(tmp_path, clock)
+    await orders.send("sent late", delay_s=60)
+    await orders.send("once", deduplication_id="k")
+    await orders.send("deferred")
+    _, deferred = await orders.receive()
+    await orders.defer(deferred, delay_s=30)
+    if is_open:
+        clock.step_wall_clock(step_s)
+        await orders.send("after", delay_s=90)
+    await gateway.aclose()
+    if not is_open:
+        clock.step_wall_clock(step_s)
+
+    gateway, orders = await on_a_folder(tmp_path, clock)
+    await orders.send("twice", deduplication_id="k")
+
+    [once] = await orders.receive()
+    assert once.message.body == b"once"
+    await orders.ack(once)
+    await clock.advance(30)
+    assert await orders.bodies() == ["deferred"]
+    await clock.advance(30)
+    assert "sent late" in await orders.bodies()
+    await gateway.aclose()
+
+
+async def test_when_the_machine_started_anew_with_its_clock_set_back_then_no_delay_grows(
+    tmp_path: Path,
+) -> None:
+    """R17: a delay is at most what it was when it was asked for."""
+    gateway, orders = await on_a_folder(tmp_path, VirtualClock())
+    await orders.send("a", delay_s=60)
+    await gateway.aclose()
+    clock = VirtualClock()
+    clock.step_wall_clock(-24 * HOUR_S)
+
+    gateway, orders = await on_a_folder(tmp_path, clock)
+    await clock.advance(60)
+
+    assert await orders.bodies() == ["a"]
+    await gateway.aclose()
+
+
+async def test_when_an_older_release_wrote_the_file_then_its_times_are_read_by_the_wall_clock(
+    tmp_path: Path,
+) -> None:
+    gateway, orders = await on_a_folder(tmp_path, VirtualClock())
+    await orders.send("a", delay_s=60)
+    await gateway.aclose()
+    with closing(sqlite3.connect(tmp_path / "queues.db")) as database:
+        database.execute("DROP TABLE clock")
+    clock = VirtualClock()
+    clock.step_wall_clock(20)
+
+    gateway, orders = await on_a_folder(tmp_path, clock)
+    await clock.advance(40)
+
+    assert await orders.bodies() == ["a"]
+    await gateway.aclose()

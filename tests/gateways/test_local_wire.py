@@ -136,7 +136,6 @@ def test_when_settings_cannot_work_then_they_are_not_unpacked(packed: bytes) -> 
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE messages SET packed = x'c1'",
         "UPDATE messages SET queue = 'elsewhere'",
         "UPDATE queues SET settings = x'81a46e616d65a1ff'",
     ],
@@ -144,7 +143,7 @@ def test_when_settings_cannot_work_then_they_are_not_unpacked(packed: bytes) -> 
 async def test_when_a_row_cannot_be_read_then_the_folder_is_refused_and_left_as_it_is(
     statement: str, tmp_path: Path
 ) -> None:
-    """Going on without a message would be losing it."""
+    """Going on without a queue would be losing its messages."""
     gateway = LocalGateway(tmp_path)
     await gateway.open()
     await gateway.admin().ensure(QueueSpec(name="orders"), MakeChannels.CREATE)

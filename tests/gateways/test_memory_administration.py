@@ -68,7 +68,6 @@ async def test_when_the_settings_differ_then_validate_refuses_and_create_changes
         {"ordering": OrderingMode.LIFO, "ordering_guarantee": True},
         {"max_receive_count": 3},
         {"max_receive_count": 0, "dead_letter_queue": "dead"},
-        {"name": " "},
     ],
 )
 async def test_when_a_queue_cannot_work_then_nothing_is_made(
@@ -81,6 +80,12 @@ async def test_when_a_queue_cannot_work_then_nothing_is_made(
         await gateway.admin().ensure(spec, MakeChannels.CREATE)
 
     assert await gateway.admin().queues() == []
+
+
+def test_when_a_queue_has_no_name_then_it_cannot_even_be_asked_for() -> None:
+    """R56."""
+    with pytest.raises(ConfigurationError, match=r"QueueSpec\.name"):
+        QueueSpec(name=" ")
 
 
 async def test_when_purged_then_nothing_is_left_and_receipts_are_void(orders: QueueUser) -> None:

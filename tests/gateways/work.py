@@ -29,11 +29,11 @@ def a_job(number: int) -> Message:
 def a_job_subscription(queue: str, **fields: Any) -> Subscription:
     pause = timedelta(milliseconds=200)
     fields.setdefault("lease", timedelta(seconds=10))
+    fields.setdefault("failure", hybrid(50, backoff=Backoff(initial=pause, maximum=pause)))
     return Subscription(
         queue=queue,
         request=Job,
         wait=timedelta(seconds=2),
-        failure=hybrid(50, backoff=Backoff(initial=pause, maximum=pause)),
         dead_letter_queue=f"{queue}-dead",
         invalid_queue=f"{queue}-invalid",
         **fields,

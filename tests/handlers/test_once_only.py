@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from pump.processor import CommandProcessor
 from pump.registry import Registry
 from pump.requests import Event
 from pump.signals import DeferMessage
-from pump.stores.inbox import Inbox
+from pump.stores.inbox import AlreadyDone, Busy, Claimed, Inbox
 from pump.strategy import Hybrid
 from pump.testing.builders import a_delivery, a_message, a_subscription
 from pump.testing.virtual_clock import VirtualClock
@@ -182,6 +184,59 @@ async def test_a_crash_between_claim_and_mark_delays_the_message_by_a_lease(
         await clock.advance(30)
 
         assert await run(handler, [once], context=a_context(clock)) == 1
+
+
+async def test_when_the_wall_clock_was_set_back_then_a_dead_claim_delays_by_a_lease_at_most(
+    inbox: Inbox, clock: VirtualClock
+) -> None:
+    """T6: the claim was made a day later than it is now, by a process that is gone."""
+    once, handler = OnceOnly(inbox), Counting()
+    await inbox.claim("shop.Pay:m1", owner="dead", now_s=clock.time_s(), lease_s=60.0)
+    clock.step_wall_clock(-86_400)
+
+    with pytest.raises(DeferMessage) as put_off:
+        await run(handler, [once], context=a_context(clock))
+    assert put_off.value.delay == timedelta(seconds=30)
+    await clock.advance(60)
+
+    assert await run(handler, [once], context=a_context(clock)) == 1
+
+
+async def test_when_the_wall_clock_was_set_back_then_a_living_claim_is_kept(
+    inbox: Inbox, clock: VirtualClock
+) -> None:
+    """R67: its owner extends it, by the clock as it is now."""
+    await inbox.claim("k", owner="alive", now_s=clock.time_s(), lease_s=60.0)
+    clock.step_wall_clock(-86_400)
+    asked: dict[str, Any] = {"owner": "other", "lease_s": 30.0}
+    assert isinstance(await inbox.claim("k", now_s=clock.time_s(), **asked), Busy)
+
+    await clock.advance(20)
+    assert await inbox.extend("k", owner="alive", now_s=clock.time_s(), lease_s=60.0)
+    await clock.advance(50)
+
+    assert isinstance(await inbox.claim("k", now_s=clock.time_s(), **asked), Busy)
+
+
+async def test_when_the_table_is_of_an_older_release_then_it_is_used_as_it_is(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """Its claims do not say what their lease was: they are bounded by the caller's."""
+    with closing(sqlite3.connect(tmp_path / "inbox.db")) as db, db:
+        db.execute(
+            "CREATE TABLE pump_inbox (key TEXT PRIMARY KEY, owner TEXT NOT NULL,"
+            " is_done INTEGER NOT NULL, expires_at_s REAL NOT NULL) WITHOUT ROWID"
+        )
+        rows = [("done", "old", 1, clock.time_s() + 9e6), ("dead", "old", 0, clock.time_s() + 9e6)]
+        db.executemany("INSERT INTO pump_inbox VALUES (?, ?, ?, ?)", rows)
+
+    async with SqliteInbox(tmp_path / "inbox.db") as inbox:
+        asked: dict[str, Any] = {"owner": "me", "lease_s": 30.0}
+        assert isinstance(await inbox.claim("done", now_s=clock.time_s(), **asked), AlreadyDone)
+        claim = await inbox.claim("dead", now_s=clock.time_s(), **asked)
+        assert claim == Busy(clock.time_s() + 30)
+        await clock.advance(30)
+        assert isinstance(await inbox.claim("dead", now_s=clock.time_s(), **asked), Claimed)
 
 
 async def test_a_crash_between_mark_and_acknowledgement_leads_to_a_skip(

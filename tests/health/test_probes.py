@@ -10,6 +10,7 @@ import pytest
 from pump import App, Subscription, UnacceptableLimit
 from pump.errors import ConnectionFailed, UnacceptableLimitReached
 from pump.health import HealthOptions
+from pump.loop.workers import Workers
 from pump.message import Delivery
 from pump.ports import ConsumerPort
 from pump.stores.spill import MemorySpill
@@ -242,6 +243,26 @@ async def test_when_pollers_are_gone_by_a_defect_of_ours_then_it_is_not_alive() 
 
         assert reply.status == 503
         assert reply.json()["reasons"] == ["orders: has not tried to receive for 61 s"]
+
+
+async def test_when_every_worker_is_lost_then_it_is_not_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R93: messages in flight, nothing running."""
+    monkeypatch.setattr(Workers, "wake", lambda self: None)
+    rig = Rig()
+    async with serving(rig) as bench:
+        await rig.send(1, 2)
+        await rig.clock.settle()
+        assert await bench.status_of(LIVE) == [200]
+        await rig.clock.advance(61)
+
+        reply = await bench.get(LIVE)
+
+        assert reply.status == 503
+        assert reply.json()["reasons"] == [
+            "orders: has had 2 messages in flight that nothing handles for 61 s"
+        ]
 
 
 async def test_when_the_broker_is_away_then_no_look_between_two_tries_takes_it_for_stuck() -> None:

@@ -104,6 +104,17 @@ def test_when_it_is_stuck_at_every_look_for_a_minute_then_a_restart_is_asked_for
     assert watchdog.complaints([stuck], 61.0) == ["orders: has not tried to receive for 61 s"]
 
 
+def test_when_messages_are_in_flight_and_nothing_handles_them_then_a_restart_is_asked_for() -> None:
+    """R93."""
+    watchdog = Watchdog(OPTIONS)
+    idle = health(unattended=2)
+
+    assert watchdog.complaints([idle], 0.0) == []
+    assert watchdog.complaints([idle], 61.0) == [
+        "orders: has had 2 messages in flight that nothing handles for 61 s"
+    ]
+
+
 def test_when_it_was_seen_receiving_in_between_then_it_is_not_stuck() -> None:
     watchdog = Watchdog(OPTIONS)
     for moment in range(0, 600, 10):

@@ -6,27 +6,33 @@ import pytest
 
 from pump.events import OutcomeEvent, Status
 from pump.loop.ending import Ending, outcome_event, status_of
-from pump.outcome import ABANDON, ACK, Action, Defer, Outcome, Reject, RejectionReason
+from pump.outcome import ABANDON, ACK, Action, Defer, Fate, Outcome, Reject, RejectionReason
 from pump.testing.builders import a_delivery, a_message
 
 REJECT = Reject(RejectionReason.DELIVERY_ERROR, "no stock")
 
 
 @pytest.mark.parametrize(
-    ("outcome", "action", "status"),
+    ("outcome", "action", "fate", "status"),
     [
-        (ACK, ACK, Status.PROCESSED),
-        (REJECT, ACK, Status.DEAD_LETTERED),
-        (Reject(RejectionReason.UNACCEPTABLE), ACK, Status.DEAD_LETTERED),
-        (REJECT, Defer(3.0), Status.RETRYING),
-        (Defer(1.0), Defer(1.0), Status.RETRYING),
-        (ABANDON, ABANDON, None),
+        (ACK, ACK, None, Status.PROCESSED),
+        (REJECT, ACK, Fate.ROUTED, Status.DEAD_LETTERED),
+        (REJECT, ACK, Fate.SPILLED, Status.DEAD_LETTERED),
+        (REJECT, ACK, Fate.DISCARDED, Status.DISCARDED),
+        (Reject(RejectionReason.UNACCEPTABLE), ACK, Fate.ROUTED, Status.DEAD_LETTERED),
+        (REJECT, Defer(3.0), Fate.KEPT, Status.RETRYING),
+        (Defer(1.0), Defer(1.0), None, Status.RETRYING),
+        (ABANDON, ABANDON, None, None),
     ],
 )
 def test_when_a_delivery_has_ended_then_its_status_says_what_became_of_the_message(
-    outcome: Outcome, action: Action, status: Status | None
+    outcome: Outcome, action: Action, fate: Fate | None, status: Status | None
 ) -> None:
-    assert status_of(Ending(a_delivery(), action, outcome)) is status
+    ending = Ending(a_delivery(), action, outcome, fate=fate)
+
+    assert status_of(ending) is status
+    if status is not None:
+        assert outcome_event(ending, status, "orders").fate is fate
 
 
 def test_when_a_message_was_rejected_then_its_event_names_reason_destination_and_detail() -> None:

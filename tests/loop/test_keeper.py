@@ -35,6 +35,7 @@ class FakeBroker:
     refuses: Callable[[Delivery], bool] = lambda delivery: True
     error: GatewayError = ConnectionFailed("broker", "away")
     requests: list[tuple[float, list[Delivery]]] = attrs.field(factory=list)
+    lose: Callable[[Sequence[Delivery]], None] = lambda deliveries: None
 
     async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> Sequence[Refusal]:
         assert lease_s == LEASE_S
@@ -56,6 +57,9 @@ class FakeBroker:
             case "grant":
                 pass
         return []
+
+    def when_lost(self, tell: Callable[[Sequence[Delivery]], None]) -> None:
+        self.lose = tell
 
     @property
     def moments(self) -> list[float]:
@@ -114,6 +118,20 @@ async def test_when_half_a_lease_is_over_then_it_is_extended_again_and_again() -
     assert bench.broker.requests == [(15, [delivery]), (30, [delivery]), (45, [delivery])]
     assert bench.keeper.holds(delivery)
     assert bench.lost == []
+    await bench.stop()
+
+
+async def test_when_the_port_says_that_leases_ended_then_they_are_lost_at_once_and_once() -> None:
+    """Law 3: a lost connection ends the leases of its deliveries."""
+    bench = Bench()
+    first, second, third = bench.watch(3)
+    await bench.clock.advance(1)
+
+    bench.broker.lose([first, third])
+    bench.broker.lose([first])
+
+    assert bench.lost == [(1, first), (1, third)]
+    assert bench.keeper.holds(second)
     await bench.stop()
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from pump.errors import AccessDenied, ConnectionFailed, GatewayError, Throttled
 from pump.events import Status
 from pump.outcome import Ack
+from pump.signals import DeferMessage
 
 from ..core.rig import Gate, Rig, Work
 
@@ -154,3 +155,38 @@ def test_when_the_broker_fails_at_random_then_nothing_is_lost_and_nothing_acked_
     troubles[:] = [each for each in troubles if each[:2] != ("receive", "hang")]
     rig = Rig(behave, concurrency=3, lease=timedelta(seconds=30))
     asyncio.run(scenario())
+
+
+async def test_when_a_message_was_delivered_far_too_often_then_it_is_dead_lettered_unhandled() -> (
+    None
+):
+    """R93: it may be what kills the process each time."""
+    async with Rig(max_attempts=6) as rig:
+        await rig.send(1)
+        port = rig.gateway.consumer(rig.subscription)
+        for _ in range(6):
+            # As a process that dies: received, and never heard of again.
+            assert len(await port.receive(max_count=1, wait_s=0.0)) == 1
+            await rig.clock.advance(31)
+        await rig.start()
+        await rig.clock.settle()
+
+        [outcome] = rig.outcomes
+        assert rig.started == []
+        assert (outcome.status, outcome.destination) == (Status.DEAD_LETTERED, "dead")
+        assert outcome.detail.startswith("delivered 7 times without an end (max_attempts=6)")
+
+
+async def test_when_a_handler_defers_a_hundred_times_then_it_is_not_taken_for_a_killer() -> None:
+    """R93."""
+
+    async def defer(work: Work) -> None:
+        if rig.attempts[work.n] <= 100:
+            raise DeferMessage(timedelta(minutes=1))
+
+    async with Rig(defer) as rig:
+        await rig.start()
+        await rig.send(1)
+        await rig.clock.advance(101 * 60)
+
+        assert rig.outcomes[-1].status is Status.PROCESSED

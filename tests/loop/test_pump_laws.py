@@ -150,6 +150,23 @@ async def test_when_a_lease_is_lost_then_the_handler_is_cancelled_and_nothing_is
         assert rig.dispatcher.performers[0].stats.leases_lost == 1
 
 
+async def test_when_a_connection_is_lost_then_its_leases_are_and_only_what_runs_was_started() -> (
+    None
+):
+    """Law 3: the port tells of it at once; what was prefetched is dropped, what runs is told."""
+    async with Rig(Gate(), concurrency=1, prefetch=3) as rig:
+        await rig.start()
+        ids = await rig.send(1, 2, 3, 4)
+        await rig.clock.settle()
+
+        rig.gateway.tell_lost(list(rig.record.received))
+        await rig.clock.settle()
+
+        assert (rig.started, rig.cancelled) == ([1], [1])
+        assert {event.message_id for event in rig.lost} == set(ids)
+        assert rig.record.settled == []
+
+
 async def test_when_the_broker_takes_a_lease_away_then_the_handler_is_told() -> None:
     """Law 3: the broker says so at the next extension, long before the end we knew of."""
     async with Rig(Gate()) as rig:
@@ -208,6 +225,66 @@ async def test_when_a_handler_answers_the_loss_with_a_rejection_then_nothing_is_
         assert not rig.running.done()
 
 
+async def test_when_the_lease_went_unheard_while_it_was_handled_then_nothing_is_routed() -> None:
+    """Law 3, R27: before a copy is sent the broker is asked, unless it has granted it just now."""
+    gate = Gate()
+
+    async def reject(work: Work) -> None:
+        await gate(work)
+        raise RejectMessage("no")
+
+    async with Rig(reject, concurrency=1) as rig:
+        await rig.start()
+        await rig.send(1)
+        await rig.clock.advance(10)
+        await rig.gateway.admin().purge("orders")
+        await rig.send(2)
+
+        gate.open()
+        await rig.clock.advance(1)
+
+        assert [event.message_id for event in rig.lost] == [rig.record.received[0].message.id]
+        assert [message.id for message in await rig.messages("dead")] == [
+            rig.record.received[1].message.id
+        ], "the worker goes on with the next one"
+        assert rig.record.calls["extend"] == 1, "the second one was granted just now"
+
+
+async def test_when_renewal_is_off_then_a_rejected_message_is_still_held_for_its_copy() -> None:
+    """R27: the copy is on its way past the end of the first lease, and no one else gets it."""
+
+    async def reject(work: Work) -> None:
+        await rig.clock.sleep(29)
+        raise RejectMessage("no")
+
+    async with Rig(reject, renew=False) as rig:
+        await rig.start()
+        rig.gateway.slow("send", 0)
+        await rig.send(1)
+        rig.gateway.slow("send", 10)
+        await rig.clock.advance(60)
+
+        assert rig.started == [1]
+        assert rig.lost == []
+        assert [event.status for event in rig.outcomes] == [Status.DEAD_LETTERED]
+
+
+async def test_when_a_signal_carries_no_text_then_it_is_still_the_signal_that_was_meant() -> None:
+    """R25, R28: an error, say, is taken as its text."""
+    details: list[object] = [ValueError("no stock"), None, 7]
+
+    async def reject(work: Work) -> None:
+        raise RejectMessage(details[work.n])  # type: ignore[arg-type]
+
+    async with Rig(reject) as rig:
+        await rig.start()
+        await rig.send(0, 1, 2)
+        await rig.clock.settle()
+
+        copies = await rig.messages("dead")
+        assert [each.headers["rejectionMessage"] for each in copies] == ["no stock", "", "7"]
+
+
 async def test_when_a_waiting_messages_lease_is_lost_then_it_is_never_started() -> None:
     """Law 3, for what was received and not yet started."""
     gate = Gate()
@@ -224,6 +301,28 @@ async def test_when_a_waiting_messages_lease_is_lost_then_it_is_never_started() 
         assert len(rig.lost) == 2
         receipts = {delivery.receipt for delivery, _ in rig.record.settled}
         assert receipts.isdisjoint(delivery.receipt for delivery in rig.record.received[:2])
+
+
+async def test_when_the_process_stood_still_past_a_lease_then_what_waited_is_never_started() -> (
+    None
+):
+    """Law 3: a stopped process wakes up in its handler, before the keeper could look."""
+    gate = Gate()
+    async with Rig(gate, concurrency=1, prefetch=5) as rig:
+        await rig.send(1, 2)
+        await rig.start()
+        assert rig.started == [1]
+
+        rig.clock.stand_still(31)
+        gate.open()
+        await breathe()
+        await breathe()
+
+        assert rig.started == [1]
+        await rig.clock.settle()
+        assert len(rig.lost) >= 1
+        receipts = {delivery.receipt for delivery, _ in rig.record.settled}
+        assert rig.record.received[1].receipt not in receipts
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import attrs
 import pytest
@@ -12,9 +13,11 @@ import structlog.testing
 
 from pump.capabilities import Capabilities
 from pump.errors import AccessDenied, ConnectionFailed, GatewayError, QueueNotFound, Throttled
+from pump.loop.prefetch import AttemptBudget
 from pump.loop.receiver import Receiver
 from pump.message import Delivery
 from pump.outcome import Refusal, Settlement
+from pump.strategy import dead_letter, hybrid, retry
 from pump.testing.builders import a_delivery, a_subscription
 from pump.testing.virtual_clock import START_S, VirtualClock
 
@@ -32,6 +35,8 @@ class FakeBroker:
     asked: list[tuple[float, int]] = attrs.field(factory=list)
     under_way: int = 0
     most_under_way: int = 0
+    attempts: list[int] = attrs.field(factory=list)
+    """Of what is received next; all others come for the first time."""
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
         assert wait_s == WAIT_S
@@ -48,7 +53,10 @@ class FakeBroker:
             count = min(self.stock, max_count)
             self.stock -= count
             await self.clock.sleep(self.latency_s)
-            return [a_delivery() for _ in range(count)]
+            return [
+                a_delivery(attempt=self.attempts.pop(0) if self.attempts else 1)
+                for _ in range(count)
+            ]
         finally:
             self.under_way -= 1
 
@@ -74,6 +82,8 @@ class Bench:
         batch: int = 10,
         max_pollers: int = 1,
         stock: int = 0,
+        has_uncounted_abandon: bool = True,
+        **fields: Any,
     ) -> None:
         self.clock = VirtualClock(chance=0.0)
         self.broker = FakeBroker(self.clock, stock)
@@ -87,8 +97,14 @@ class Bench:
                 prefetch=in_hand - concurrency if prefetch == -1 else prefetch,
                 wait=timedelta(seconds=WAIT_S),
                 name="orders",
+                **fields,
             ),
-            Capabilities(gateway="fake", receive_batch=batch, max_pollers=max_pollers),
+            Capabilities(
+                gateway="fake",
+                receive_batch=batch,
+                max_pollers=max_pollers,
+                has_uncounted_abandon=has_uncounted_abandon,
+            ),
             clock=self.clock,
             ready_count=lambda: self.ready,
             waiting_count=lambda: self.ready,
@@ -338,6 +354,21 @@ async def test_when_there_is_room_for_one_then_a_second_poller_waits_for_credit(
     await bench.stop()
 
 
+async def test_when_the_broker_is_back_after_a_long_outage_then_it_is_asked_within_seconds() -> (
+    None
+):
+    """R51: however often it could not be reached before."""
+    bench = Bench(in_hand=10, stock=3)
+    bench.broker.errors = [ConnectionFailed("broker", "away")] * 1000
+    await bench.clock.advance(600)
+
+    bench.broker.errors = []
+    await bench.clock.advance(5)
+
+    assert len(bench.received) == 3
+    await bench.stop()
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -368,3 +399,72 @@ async def test_when_receiving_fails_then_it_is_tried_again_with_growing_pauses(
     assert {line["error_type"] for line in failures} == {type(error).__name__}
     assert [line["event"] for line in lines].count("gateway.recovered") == 1
     await bench.stop()
+
+
+def handing_back_costs(**fields: Any) -> Bench:
+    """A receiver of two workers, on a broker like SQS."""
+    return Bench(in_hand=12, concurrency=2, has_uncounted_abandon=False, **fields)
+
+
+async def test_when_handing_back_costs_an_attempt_then_it_looks_before_it_prefetches() -> None:
+    """T5: what the first receive brings is not known, so no more than can start."""
+    bench = handing_back_costs(stock=1_000)
+
+    await bench.clock.settle()
+
+    assert [count for _, count in bench.broker.asked] == [2, 10]
+    await bench.stop()
+
+
+async def test_when_a_message_near_its_last_attempt_comes_then_no_more_is_held_than_can_start() -> (
+    None
+):
+    """T5: until a receive brings none of them."""
+    bench = handing_back_costs(stock=1_000, failure=hybrid(3))
+    bench.broker.attempts = [1, 3, 4, 2]
+
+    await bench.clock.settle()
+    for _ in range(2):
+        bench.receiver.give_back(2)
+        await bench.clock.settle()
+
+    assert [count for _, count in bench.broker.asked] == [2, 2, 2, 10]
+    await bench.stop()
+
+
+@pytest.mark.parametrize(
+    ("fields", "attempt", "is_nearly_spent"),
+    [
+        ({"failure": hybrid(3)}, 2, False),
+        ({"failure": hybrid(3)}, 3, True),
+        ({"failure": retry(3)}, 3, True),
+        ({"failure": hybrid(3), "max_receive_count": 3, "dead_letter_queue": "dead"}, 2, True),
+        ({"failure": hybrid(0), "max_receive_count": 1, "dead_letter_queue": "dead"}, 1, True),
+    ],
+)
+def test_when_one_more_hand_back_would_cost_a_run_then_the_budget_is_nearly_spent(
+    fields: dict[str, Any], attempt: int, is_nearly_spent: bool
+) -> None:
+    """T5."""
+    budget = AttemptBudget.of(a_subscription(**fields), Capabilities(gateway="fake"))
+
+    assert budget is not None
+    assert budget.is_nearly_spent(attempt) is is_nearly_spent
+
+
+@pytest.mark.parametrize(
+    ("fields", "has_uncounted_abandon"),
+    [
+        ({"failure": hybrid(3)}, True),
+        ({"failure": hybrid(0)}, False),
+        ({"failure": retry(None)}, False),
+        ({"failure": dead_letter("dead")}, False),
+    ],
+)
+def test_when_a_hand_back_costs_no_run_then_there_is_no_budget(
+    fields: dict[str, Any], has_uncounted_abandon: bool
+) -> None:
+    """T5."""
+    capabilities = Capabilities(gateway="fake", has_uncounted_abandon=has_uncounted_abandon)
+
+    assert AttemptBudget.of(a_subscription(**fields), capabilities) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -320,3 +321,97 @@ async def test_when_work_raises_then_the_group_hears_of_it() -> None:
         await pool()
 
     assert caught.group_contains(RuntimeError, match="a defect")
+
+
+async def test_when_a_handler_leaves_cancellations_behind_then_its_worker_goes_on() -> None:
+    """R93: `concurrency` of them would stop the subscription in silence."""
+    bench = Bench(concurrency=1)
+
+    async def cancel_itself(delivery: Delivery) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        task.cancel()
+
+    async with asyncio.TaskGroup() as group:
+        bench.workers.start(group)
+        bench.body = cancel_itself
+        first = await bench.add(3)
+        bench.body = bench._wait
+        second = await bench.add()
+        await bench.finish(*second)
+
+        assert bench.done == first + second
+        bench.workers.stop()
+
+
+async def test_when_a_timer_of_a_handler_cancels_a_parked_worker_then_it_still_takes_work() -> None:
+    """R93: a home-made timeout that was not called off."""
+    bench = Bench(concurrency=1)
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def remember(delivery: Delivery) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
+
+    async with asyncio.TaskGroup() as group:
+        bench.workers.start(group)
+        bench.body = remember
+        await bench.add()
+        for _ in range(3):
+            tasks[0].cancel()
+            await bench.clock.settle()
+        bench.workers.wake()
+        tasks[0].cancel()
+        await bench.add(2)
+
+        assert len(bench.done) == 3
+        assert set(tasks) == {tasks[0]}
+        bench.workers.stop()
+
+
+async def test_when_work_lets_its_own_cancellation_out_then_its_worker_goes_on() -> None:
+    """R93."""
+    bench = Bench(concurrency=1)
+
+    async def fail(delivery: Delivery) -> None:
+        raise asyncio.CancelledError
+
+    async with asyncio.TaskGroup() as group:
+        bench.workers.start(group)
+        bench.body = fail
+        await bench.add(2)
+        bench.body = bench._wait
+        [last] = await bench.add()
+        await bench.finish(last)
+
+        assert bench.done == [last]
+        bench.workers.stop()
+
+
+async def test_when_recalled_and_cancelled_by_itself_then_its_worker_goes_on() -> None:
+    """R93."""
+    bench = Bench(concurrency=1)
+
+    async def cancel_and_wait(delivery: Delivery) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            raise
+
+    async with asyncio.TaskGroup() as group:
+        bench.workers.start(group)
+        bench.body = cancel_and_wait
+        [first] = await bench.add()
+        bench.workers.recall(first)
+        await bench.clock.settle()
+        bench.body = bench._wait
+        [second] = await bench.add()
+        await bench.finish(second)
+
+        assert bench.done == [first, second]
+        bench.workers.stop()

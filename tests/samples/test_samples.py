@@ -42,7 +42,9 @@ def run(*command: str, cwd: Path, **variables: str) -> subprocess.CompletedProce
 
 
 @pytest.mark.timeout(90)
-@pytest.mark.parametrize("sample", ["orders", "payments", "middleware", "bridge"])
+@pytest.mark.parametrize(
+    "sample", ["orders", "payments", "middleware", "bridge", "refunds_by_hand"]
+)
 def test_a_sample_prints_what_it_promises(sample: str, tmp_path: Path) -> None:
     result = run("-m", f"samples.{sample}", cwd=tmp_path)
 

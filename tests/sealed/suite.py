@@ -59,8 +59,10 @@ class Sealed:
             await shop.app.post(PlaceOrder())
             stored = await shop.take()
             envelope = parse(stored.body)
-            start = len(envelope.header) - 1  # The nonce's last byte: what is before has errors of
-            at = start + round(spot * (len(stored.body) - 1 - start))  # its own.
+            # The nonce's last byte: what stands before it, or says how long a name is, has errors
+            # of its own.
+            start = len(envelope.header) - 3
+            at = start + round(spot * (len(stored.body) - 1 - start))
             forged = bytearray(stored.body)
             forged[at] ^= 1
             await shop.put(stored, body=bytes(forged))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -177,13 +178,22 @@ def test_when_resources_are_used_then_queues_and_messages_are_objects(
 def test_when_a_url_is_presigned_then_a_plain_get_can_use_it(
     sqs: Any, queue: str, local_aws: AwsAccount
 ) -> None:
-    """Only the query protocol puts a call into a URL; botocore can sign one."""
+    """Only the query protocol puts a call into a URL; botocore can sign one. Where signatures are
+    not checked it may look and change nothing, since a page in a browser could have made it.
+    """
     sqs.send_message(QueueUrl=queue, MessageBody="hello")
-    request = AWSRequest("GET", queue, params={"Action": "ReceiveMessage", "Version": "2012-11-05"})
-
+    asked = {"Version": "2012-11-05", "AttributeName.1": "ApproximateNumberOfMessages"}
     signer = SigV4QueryAuth(session(local_aws).get_credentials(), "sqs", local_aws.region)
-    signer.add_auth(request)
-    with urllib.request.urlopen(request.prepare().url) as answer:
-        text = answer.read().decode()
+    looking = AWSRequest("GET", queue, params={"Action": "GetQueueAttributes", **asked})
+    receiving = AWSRequest("GET", queue, params={"Action": "ReceiveMessage", **asked})
 
-    assert "<Body>hello</Body>" in text
+    for request in (looking, receiving):
+        signer.add_auth(request)
+    with urllib.request.urlopen(looking.prepare().url) as answer:
+        text = answer.read().decode()
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(receiving.prepare().url)
+
+    assert "<Value>1</Value>" in text
+    assert refused.value.code == 403
+    refused.value.close()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
+
+from pump.tasks import in_thread
 
 from .signing import Key
 
@@ -20,7 +21,7 @@ class CredentialSource:
         """The key of now. When its time nears, a thread renews it before it is given out."""
         is_due = getattr(self._source, "refresh_needed", None)
         if is_due is not None and is_due():
-            frozen = await asyncio.to_thread(self._source.get_frozen_credentials)
+            frozen = await in_thread(self._source.get_frozen_credentials)
         else:
             frozen = self._source.get_frozen_credentials()
         if self._key is None or frozen != self._frozen:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
 
 from pump.clock import SYSTEM_CLOCK, Clock
+from pump.tasks import in_thread
 
 from ..boto3_transport import Boto3
 from ..clients import Client
@@ -50,7 +50,7 @@ class Lean:
         self._sessions: list[HttpSession] = []
 
     async def open(self) -> None:
-        self._build = await asyncio.to_thread(_load)
+        self._build = await in_thread(_load)
         await self._boto3.open()
 
     async def connect(self, service: str) -> Client:
@@ -98,7 +98,7 @@ class Lean:
 
     async def _serve(self, service: str, sdk_client: Client) -> LeanService | None:
         assert self._build is not None, "a transport is opened before it connects"
-        blueprint = await asyncio.to_thread(self._build, service, sdk_client, self._settings)
+        blueprint = await in_thread(self._build, service, sdk_client, self._settings)
         if blueprint is None:
             return None
         session = blueprint.session()

@@ -7,7 +7,7 @@ nothing: it says what to try, and the store's conditions decide.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 from zlib import crc32
 
@@ -58,6 +58,9 @@ class Catalogue:
         self.opened: dict[int, OpenBatch] = {}
         self.closed = Shelf(self.order_of)
         self.finished: dict[int, Finished] = {}
+        self._standing: set[int] = set()
+        """Numbers of finished batches that this process has not removed; of the others their leases
+        are left."""
         self.line = Line()
         self.habits = habits
         self._cached_bytes = 0
@@ -152,6 +155,7 @@ class Catalogue:
         """Forget a batch that is no longer there."""
         self.closed.pop(number)
         self.finished.pop(number, None)
+        self._standing.discard(number)
         self.contested.discard(number)
         opened = self.opened.pop(number, None)
         if opened is not None:
@@ -165,7 +169,12 @@ class Catalogue:
         """
         known = [
             *((each.id.number, each.turn) for each in self.closed),
-            *((each.id.number, each.turn) for each in self.finished.values()),
+            # What this process has removed has leases left, which it looks after.
+            *(
+                (each.id.number, each.turn)
+                for each in self.finished.values()
+                if each.id.number in self._standing
+            ),
             *(
                 (each.id.number, max((slot.turn for slot in each.slots), default=0))
                 for each in self.opened.values()
@@ -175,8 +184,16 @@ class Catalogue:
             if after < number <= upto and number not in present and changed <= turn:
                 self.drop(number)
 
+    def to_remove(self) -> list[BatchId]:
+        """Finished batches that are still there."""
+        return [self.finished[number].id for number in self._standing]
+
+    def note_removed(self, batches: Iterable[BatchId]) -> None:
+        """They are gone, with the bodies; their leases are not."""
+        self._standing.difference_update(each.number for each in batches)
+
     def to_clean_up(self, earliest_s: float) -> list[BatchId]:
-        """Finished batches that have been there long enough."""
+        """Finished batches that were written so long ago that their leases may go as well."""
         return [
             each.id
             for each in self.finished.values()
@@ -246,6 +263,18 @@ class Catalogue:
             opened.left -= 1
             if not opened.left:
                 self._finish(opened.id, opened.written_s)
+
+    def left_to_others(self) -> int | None:
+        """The first batch of which some is done, and the rest is with others as far as is known:
+        a listing may show that all of it is done.
+        """
+        numbers = [
+            each.id.number
+            for each in self.opened.values()
+            if each.left < len(each.slots)
+            and all(slot.phase is Phase.DONE or slot.must_read for slot in each.slots)
+        ]
+        return min(numbers, default=None)
 
     def doubt_strangers(self) -> None:
         """Have the leases listed again that others hold, as far as this process knows."""
@@ -325,6 +354,7 @@ class Catalogue:
         if opened is not None:
             self._forget_content(opened)
         self.finished[batch.number] = Finished(batch, written_s, self.turn)
+        self._standing.add(batch.number)
 
     def _rank(self, message: MessageId, *, offset: int, count: int) -> tuple[int, int]:
         place = (message.place - offset) % count

@@ -14,7 +14,7 @@ from ..limits import MAX_BODY_BYTES
 from .codec import Content, Letter, encode_batch
 from .desk import Desk
 from .limits import MAX_BATCH_BYTES, MAX_BATCH_COUNT
-from .names import BatchId, batch_key
+from .names import BatchId, MessageId, batch_key, lease_key
 from .protocol.batches import put_batch
 from .protocol.numbers import KnownTail, take_numbers
 from .protocol.writing import Undecided
@@ -145,7 +145,9 @@ class Outbox:
             content = Content(letters, latest_s)
             batch = BatchId(number, len(chunk))
             key = batch_key(self._desk.around.keys, batch)
-            is_put = await self._desk.driver.run(put_batch(key, encode_batch(content)))
+            first_lease = lease_key(self._desk.around.keys, MessageId(number, 0))
+            steps = put_batch(key, encode_batch(content), first_lease)
+            is_put = await self._desk.driver.run(steps)
             if isinstance(is_put, Undecided):
                 raise is_put.error
             if is_put:

@@ -33,6 +33,9 @@ _SHARED_COUNT = 10
 """How many messages a receive claims at most where others claim too: with more, most claims of
 processes that begin in one batch would meet, and be paid for in vain."""
 
+_FINISH_S = 5.0
+"""How long the end of a queue waits for the removal of what is done."""
+
 
 class LeasedQueue:
     """One queue in one process; implements `layout.StoredQueue`. Performs no I/O by itself."""
@@ -112,6 +115,7 @@ class LeasedQueue:
         try:
             await self._waiting.aclose()
             await self._outbox.aclose()
+            await self._finish()
             while self._tasks:
                 await asyncio.wait(self._tasks)
         except asyncio.CancelledError:
@@ -197,11 +201,21 @@ class LeasedQueue:
         self._waiting.stir()
         self._clean_up()
 
+    async def _finish(self) -> None:
+        """No body of a message that is done stays behind."""
+        with suppress(TimeoutError):
+            async with self._desk.around.clock.timeout(_FINISH_S):
+                if self._cleaning is not None:
+                    await asyncio.wait([self._cleaning])
+                await self._scout.look_once_more()
+                await self._scout.clean_up()
+
     # In the background.
 
     def _clean_up(self) -> None:
         is_busy = self._cleaning is not None and not self._cleaning.done()
-        if not is_busy and self._desk.catalogue.to_clean_up(self._desk.earliest_s):
+        catalogue = self._desk.catalogue
+        if not is_busy and (catalogue.to_remove() or catalogue.to_clean_up(self._desk.earliest_s)):
             self._cleaning = self._spawn(self._scout.clean_up())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

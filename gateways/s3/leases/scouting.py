@@ -16,12 +16,11 @@ from pump.errors import GatewayError, MappingError
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
-from ..store.objects import Found, Missing, Same
+from ..store.objects import Entry, Found, Missing, Same
 from .choosing import Chart, Need, Open, Read
 from .desk import Desk
 from .names import (
     BatchId,
-    MessageId,
     batch_key,
     batch_of,
     before_batch,
@@ -44,7 +43,6 @@ _GAP_S = 10.0
 """How long a missing number is waited for; later, the next whole listing finds it."""
 _MAX_GAPS = 1000
 _MAX_READS = 32
-_MAX_STRAYS = 8
 _FRESH_S = 0.05
 """For how long one listing of leases serves all receives of a process that shares the queue."""
 _log = get_logger("gateways.s3")
@@ -108,17 +106,49 @@ class Scout:
                 await self._chart(desk.catalogue.stretch_start(number))
 
     async def clean_up(self) -> None:
-        """Remove what is finished and old enough. Nobody waits for it: what fails is logged, and
-        done another time.
+        """Remove what is finished, bodies at once, and leases when they are old enough. Nobody
+        waits for it: what fails is logged, and done another time.
+        """
+        try:
+            await self._remove_leases()
+            while await self._remove_finished():
+                pass
+        except GatewayError as error:
+            queue = self._desk.facts.name
+            _log.warning(vocabulary.DELETE_FAILED, queue=queue, error=str(error))
+
+    async def look_once_more(self) -> None:
+        """Before the end: where the last of a batch was left to others, see whether it is done,
+        since then the batch is left to this process.
         """
         desk = self._desk
         try:
-            for batch in desk.catalogue.to_clean_up(desk.earliest_s):
-                key = batch_key(desk.around.keys, batch)
-                if await desk.driver.run(clean_up(key, lease_keys(desk.around.keys, batch))):
-                    desk.catalogue.drop(batch.number)
+            async with self._looking:
+                number = desk.catalogue.left_to_others()
+                if number is not None:
+                    await self._chart(number)
         except GatewayError as error:
             _log.warning(vocabulary.DELETE_FAILED, queue=desk.facts.name, error=str(error))
+
+    async def _remove_finished(self) -> bool:
+        """Remove the batches that were finished since; whether there were any and are none."""
+        desk = self._desk
+        finished = desk.catalogue.to_remove()
+        keys = [batch_key(desk.around.keys, batch) for batch in finished]
+        if not keys or not await desk.driver.run(remove_all(keys)):
+            return False
+        desk.catalogue.note_removed(finished)
+        return True
+
+    async def _remove_leases(self) -> None:
+        desk, keys = self._desk, self._desk.around.keys
+        due = desk.catalogue.to_clean_up(desk.earliest_s)
+        if not due:
+            return
+        leases = [key for batch in due for key in lease_keys(keys, batch)]
+        if await desk.driver.run(clean_up([batch_key(keys, batch) for batch in due], leases)):
+            for batch in due:
+                desk.catalogue.drop(batch.number)
 
     def _has_any(self) -> bool:
         return self._desk.choosing.has_next(self._desk.earliest_s)
@@ -244,23 +274,32 @@ class Scout:
         desk.catalogue.chart(leases, first=first, upto=upto, turn=turn)
         if is_sweep:
             self._sweep_at_s = desk.now_s + _SWEEP_S
-            await self._sweep(leases)
+            await self._sweep(page.entries)
 
-    async def _sweep(self, leases: Iterable[MessageId]) -> None:
-        """Remove leases that a process left which died as it cleaned up, or before it confirmed
-        its claims: no batch is there for them. A lease is never made before its batch, so that
-        one which is not there now has been.
+    async def _sweep(self, entries: Iterable[Entry]) -> None:
+        """Remove leases that a process left which was closed, or died, before they were old enough,
+        or before it confirmed its claims: no batch is there for them. A lease is never made before
+        its batch, so that one which is not there now has been. Younger ones stay: a late copy of
+        their batch may still arrive.
         """
         desk, keys = self._desk, self._desk.around.keys
+        youngest_s = desk.earliest_s - desk.settings.linger_s
         strays: dict[int, list[str]] = {}
-        for message in leases:
-            is_listed = message.number <= self._listed_upto
-            if is_listed and not desk.catalogue.knows(message.number):
-                strays.setdefault(message.number, []).append(lease_key(keys, message))
-        for number, stray in list(strays.items())[:_MAX_STRAYS]:
-            prefix = f"{before_batch(keys, number)}-"
-            if not _decided(await desk.driver.run(list_page(prefix, max_count=1))).entries:
-                await desk.driver.run(remove_all(stray))
+        for entry in entries:
+            message = message_of(keys, entry.key)
+            if message is None or message.number > self._listed_upto:
+                continue
+            if entry.modified_s <= youngest_s and not desk.catalogue.knows(message.number):
+                strays.setdefault(message.number, []).append(entry.key)
+        if not strays:
+            return
+        # All at once: one listing of the batches from the first stray on shows which are there.
+        steps = list_page(keys.messages, before_batch(keys, min(strays)))
+        page = _decided(await desk.driver.run(steps))
+        there = {batch.number for entry in page.entries if (batch := batch_of(keys, entry.key))}
+        upto = inf if page.is_last else max(there, default=0)
+        gone = [number for number in strays if number not in there and number <= upto]
+        await desk.driver.run(remove_all([key for number in gone for key in strays[number]]))
 
     async def _read(self, slot: Slot) -> None:
         desk, turn = self._desk, slot.turn

@@ -98,7 +98,7 @@ class ClosedBatch:
 
 @attrs.frozen
 class Finished:
-    """A batch of which all is done, and that is still there."""
+    """A batch of which all is done, and of which something is still there."""
 
     id: BatchId
     written_s: float

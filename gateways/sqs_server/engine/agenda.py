@@ -57,6 +57,10 @@ class Agenda:
         while self.next_due_s() <= now_s:
             yield heappop(self._heap)[2]
 
+    def receives(self) -> Iterator[Hold]:
+        """The holds of receives that somebody is under, in no order."""
+        return (hold for _, _, hold in self._heap if hold.left and hold.taken_s)
+
     def clear(self) -> None:
         """Forget everything."""
         self._heap.clear()

@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
 
+from pump import headers
 from pump.clock import Clock
 
 from ..._sqlite.group_commit import Done
 from ..model import Accepted, Counts, NewMessage, QueueAddress, Received
 from ..settings import QueueSettings
+from .codec import corrupted_extra
 from .counting import LazyCounts
 from .delivery import deliver
 from .entries import (
@@ -39,10 +42,12 @@ from .mover import Mover
 from .moves import MoveTask, handle_of
 from .numbers import Numbers
 from .queue import Ask, Queue
-from .record import Record
+from .record import Hold, Record
 from .steps import Arrival, ReceiptProblem, Taken
 from .upkeep import Upkeep
 
+_CORRUPTED = "Corrupted"
+"""The reason of a message that is not what was sent any more."""
 # A name stays taken for this long after its queue was deleted, for who wants AWS's strictness.
 _RECENT_S = 60.0
 
@@ -68,15 +73,19 @@ class Engine:
         self._is_closed = True
 
     async def open(self) -> None:
-        """Recover what the store has (T4): nothing is in flight, all counts are kept.
+        """Recover what the store has (T4): in flight is what consumers may still have of a
+        server that crashed, and all counts are kept.
 
         `StorageFailed` when it is damaged, not ours or used by another server.
         """
         await self._store.open(self)
         self._is_closed = False
 
-    async def aclose(self) -> None:
-        """Send waiting receives home empty, write what is left, and close the store."""
+    async def aclose(self, *, frees: bool = True) -> None:
+        """Send waiting receives home empty, write what is left, and close the store.
+
+        A clean stop `frees` what is in flight, unless the store is told to keep it (T14).
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -84,7 +93,7 @@ class Engine:
             queue.close()
         await self.mover.aclose()
         self._counting.write_now()
-        await self._store.aclose()
+        await self._store.aclose(frees=frees)
 
     # Messages.
 
@@ -112,9 +121,11 @@ class Engine:
         wait_s: float,
         visibility_s: int,
         attempt_id: str | None = None,
+        is_inside: bool = False,
     ) -> list[Received]:
         """Hide messages for `visibility_s` and return them, waiting up to `wait_s` for the first.
 
+        A crash of the server ends no receive but those of a receiver that `is_inside` it.
         Cancelled, or when its count cannot be written, nothing is hidden and nothing counted.
         Raises `SqsError` (OverLimit) when too many messages of a standard queue are in flight.
         """
@@ -131,6 +142,8 @@ class Engine:
             taken = await queue.wait(ask, wait_s)
         if taken is None:
             return []
+        if is_inside:
+            taken.hold.holder = None
         return await self._hand_out(queue, taken)
 
     async def delete(self, queue: Queue, receipts: Sequence[str]) -> list[ReceiptProblem | None]:
@@ -152,10 +165,11 @@ class Engine:
         """Hide messages for other times, counted from now; zero shows them at once.
 
         On a standard queue every receipt a message ever had will do, and hides it once more when
-        it has become visible, as on AWS. Not durable: a restart ends every receive.
+        it has become visible, as on AWS.
         """
         now_s = queue.promote()
-        problems = queue.receipts.change(changes, now_s=now_s)
+        records, problems = queue.receipts.change(changes, now_s=now_s)
+        self._store.note_changes(records, self.clock.time_s() - now_s)
         queue.stir()
         return problems
 
@@ -187,10 +201,12 @@ class Engine:
 
         def finish(error: Exception | None) -> None:
             if error is None:
-                queue.state.reconfigure(settings, now_s=self.clock.now_s())
+                now_s, time_s = self.clock.now_s(), self.clock.time_s()
+                queue.state.reconfigure(settings, now_s=now_s, time_s=time_s)
                 queue.stir()
 
-        await self._written(Configured(queue.number, settings), finish)
+        delays = queue.state.delays_under(settings, time_s=self.clock.time_s())
+        await self._written(Configured(queue.number, settings, delays), finish)
 
     async def delete_queue(self, queue: Queue) -> None:
         """Delete a queue and all its messages; who waits for some goes home empty."""
@@ -253,13 +269,48 @@ class Engine:
         """End a task, and return how many messages it has moved."""
         return await self.mover.cancel(task)
 
-    # What recovery asks for.
+    # What the store asks for.
+
+    def receives(self) -> Iterator[Hold]:
+        """All receives that have messages in flight."""
+        for queue in self.queues.values():
+            yield from queue.state.agenda.receives()
 
     def admit(self, number: int, settings: QueueSettings) -> Queue:
         """Make a queue in memory only."""
         queue = Queue(number, settings, self.clock, self.identity, self._upkeep)
         self.queues[settings.address] = queue
         return queue
+
+    def grave_of(self, number: int) -> Queue | None:
+        """The dead-letter queue of the queue of that number, None when there is none."""
+        queue = self._numbered(number)
+        redrive = None if queue is None else queue.settings.redrive
+        return None if redrive is None else self.find(redrive.target)
+
+    def bury_corrupted(self, number: int, record: Record) -> tuple[str, str]:
+        """Move a message that is not what was sent to the dead-letter queue, with its reason, and
+        return the names of both queues.
+        """
+        queue, target = self._numbered(number), self.grave_of(number)
+        assert queue is not None, "ask first"
+        assert target is not None, "ask first"
+        time_s = self.clock.time_s()
+        told = {
+            headers.ORIGINAL_TOPIC: queue.address.name,
+            headers.REJECTION_REASON: _CORRUPTED,
+            headers.REJECTION_DETAIL: "its checksum is not the one it was stored with",
+            headers.REJECTION_TIMESTAMP: datetime.fromtimestamp(time_s, UTC).isoformat(),
+        }
+        record.extra = corrupted_extra(record.extra, told)
+        record.body = record.body.encode(errors="surrogateescape").decode(errors="replace")
+        queue.state.add([record])
+        queue.state.send_to_limbo([record])
+        self.mover.bury(queue, target, [record], has_new_bodies=True)
+        return queue.address.name, target.address.name
+
+    def _numbered(self, number: int) -> Queue | None:
+        return next((each for each in self.queues.values() if each.number == number), None)
 
     # Writing, and finishing what is written.
 
@@ -284,9 +335,19 @@ class Engine:
             self._counting.note(taken.records)
         elif not taken.is_repeated:
             await self._count(queue, taken)
+        self._note_receive(taken)
         return deliver(
             taken, queue=queue.number, identity=self.identity, is_fifo=queue.state.is_fifo
         )
+
+    def _note_receive(self, taken: Taken) -> None:
+        hold = taken.hold
+        if hold.holder is None:
+            return
+        # An older receipt may have deleted or changed some while their count was written.
+        held = [record for record in taken.records if record.hold is hold]
+        if held:
+            self._store.note_receive(hold, held, self.clock.time_s() - self.clock.now_s())
 
     async def _count(self, queue: Queue, taken: Taken) -> None:
         """Have the counts written that decide when a message is dead."""

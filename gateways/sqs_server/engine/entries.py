@@ -15,7 +15,7 @@ import msgspec
 from ..._sqlite.group_commit import Done
 from ..model import QueueAddress
 from ..settings import QueueSettings
-from .record import Record
+from .record import Hold, Record
 from .steps import Arrival
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class Configured(msgspec.Struct, frozen=True):
 
     number: int
     settings: QueueSettings
+    delays: Sequence[tuple[Record, float]] = ()
+    """Messages that are delayed otherwise by it, each until this Unix time, zero for no longer."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -91,6 +93,8 @@ class Moved(msgspec.Struct, frozen=True):
     task: MoveTask | None = None
     """The task that moves them, with its progress as it will be."""
     moved: int = 0
+    has_new_bodies: bool = False
+    """Whether what is stored of the bodies is not what it should be."""
 
 
 class Purged(msgspec.Struct, frozen=True):
@@ -146,8 +150,19 @@ class Store(Protocol):
         with the same error. Cancelling the future stops nothing.
         """
 
-    async def aclose(self) -> None:
-        """Write what was given, and let go of the storage."""
+    def note_receive(self, hold: Hold, records: Sequence[Record], offset_s: float) -> None:
+        """Keep for after a crash that a client has messages in flight; never raises, never waits.
+
+        `offset_s` makes a Unix time of the clock's.
+        """
+
+    def note_changes(self, records: Sequence[Record], offset_s: float) -> None:
+        """The same after the visibility of messages was changed."""
+
+    async def aclose(self, *, frees: bool = True) -> None:
+        """Write what was given, forget who has what in flight if it `frees` that, and let go
+        of the storage.
+        """
 
 
 class NullStore:
@@ -159,5 +174,11 @@ class NullStore:
     def write(self, entry: Entry, done: Done) -> None:
         done(None)
 
-    async def aclose(self) -> None:
+    def note_receive(self, hold: Hold, records: Sequence[Record], offset_s: float) -> None:
+        """No crash leaves anything in flight."""
+
+    def note_changes(self, records: Sequence[Record], offset_s: float) -> None:
+        """The same."""
+
+    async def aclose(self, *, frees: bool = True) -> None:
         """Nothing to let go of."""

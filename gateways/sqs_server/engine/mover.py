@@ -54,7 +54,12 @@ class Mover:
     # Redrive.
 
     def bury(
-        self, queue: Queue, target: Queue, records: Sequence[Record]
+        self,
+        queue: Queue,
+        target: Queue,
+        records: Sequence[Record],
+        *,
+        has_new_bodies: bool = False,
     ) -> asyncio.Future[None] | None:
         """Move messages in limbo to the dead-letter queue (T5)."""
         first = self._numbers(len(records))
@@ -62,7 +67,8 @@ class Mover:
             (record, target.number, self._dead_letter(record, first + position, queue, target))
             for position, record in enumerate(records)
         ]
-        return self._write(Moved(pairs), partial(self._finish_burial, queue, target, pairs))
+        entry = Moved(pairs, has_new_bodies=has_new_bodies)
+        return self._write(entry, partial(self._finish_burial, queue, target, pairs))
 
     def _dead_letter(self, record: Record, seq: int, queue: Queue, target: Queue) -> Record:
         # AWS: a standard queue's message keeps its age, a FIFO queue's starts a new one.

@@ -44,8 +44,8 @@ class Receipts:
 
     def change(
         self, changes: Sequence[tuple[str, int]], *, now_s: float
-    ) -> list[ReceiptProblem | None]:
-        """Find the messages, and hide each for its time from now on."""
+    ) -> tuple[list[Record], list[ReceiptProblem | None]]:
+        """Find the messages, hide each for its time from now on, and return them."""
         valid: list[tuple[Record, float]] = []
         problems: list[ReceiptProblem | None] = []
         for text, visibility_s in changes:
@@ -56,7 +56,7 @@ class Receipts:
             else:
                 problems.append(found)
         self._state.change(valid, now_s=now_s)
-        return problems
+        return [record for record, _ in valid], problems
 
     def _for_change(self, text: str, visibility_s: int, now_s: float) -> Record | ReceiptProblem:
         found = self._find(text)
@@ -77,8 +77,10 @@ class Receipts:
 
     def _find(self, text: str) -> tuple[Record, Receipt] | ReceiptProblem:
         receipt = read_receipt(text)
-        if receipt is None or receipt[1] != self._name:
+        if receipt is None:
             return ReceiptProblem.MALFORMED
+        if receipt[1] != self._name:
+            return ReceiptProblem.OTHER_QUEUE
         record = self._state.records.get(receipt[2])
         return ReceiptProblem.GONE if record is None else (record, receipt)
 
@@ -86,4 +88,6 @@ class Receipts:
         # In limbo, with a hold: its delete is being written, and may be asked for once more.
         is_held = record.phase == IN_FLIGHT or (record.phase == LIMBO and record.hold is not None)
         boot, _, _, receive_count = receipt
-        return is_held and receive_count == record.receive_count and boot == self._identity.boot
+        if not is_held or receive_count != record.receive_count or record.hold is None:
+            return False
+        return boot == (record.hold.holder or self._identity.boot)

@@ -74,6 +74,9 @@ class Hold:
     """When they were received, for the limit on how long that may last; zero for a delay."""
     left: int = 0
     """How many are still under it."""
+    holder: str | None = ""
+    """Who has them in flight: a client with receipts of this process (empty) or of an earlier
+    one (its name), or None for a receiver inside this process, which does not outlive it."""
 
     def release(self) -> bool:
         """Count one as no longer under it; True when that was the last."""

@@ -2,8 +2,9 @@
 
 `meta` (the file's key, and below which number all may be in use), `queues` (settings),
 `messages` (one row each, in sequence order), `seen` (de-duplication keys), `moves` (move
-tasks). Times are Unix times: they outlive the process. Who has a message in flight is not
-written: no receive outlives the server.
+tasks), and once something was found in it that is not what was written, `corrupted` (messages
+that are kept and never served). Times are Unix times: they outlive the process. Who has a message
+in flight is written in files beside it, see `leases.py`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,14 @@ CREATE TABLE moves (
 );
 """,
 )
+
+CORRUPTED = """
+CREATE TABLE IF NOT EXISTS corrupted (
+    seq INTEGER PRIMARY KEY, message_id TEXT NOT NULL, queue TEXT, found_s REAL NOT NULL,
+    sent_s REAL, message_group TEXT, extra BLOB, body BLOB
+)
+"""
+"""Made when it is needed; older releases do not look at it."""
 
 KEY = "key"
 RESERVED = "reserved"

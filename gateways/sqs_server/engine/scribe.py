@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from ..._sqlite.database import Run
-from .codec import pack_settings
+from .codec import pack_settings, seal
 from .entries import (
     Configured,
     Content,
@@ -30,10 +30,12 @@ _INSERT_MESSAGES = "INSERT INTO messages VALUES"
 _MESSAGE = "(?, ?, NULL, 0, ?, 0.0, ?, ?, NULL, ?, ?)"
 _DELETE_MESSAGES = "DELETE FROM messages WHERE seq BETWEEN ? AND ?"
 _COUNT_MESSAGE = "UPDATE messages SET received = ?, first_s = ? WHERE seq = ?"
+_DELAY_MESSAGE = "UPDATE messages SET due_s = ? WHERE seq = ?"
 _MOVE_MESSAGE = (
     "UPDATE messages SET seq = ?, queue = ?, origin = ?, received = 0, sent_s = ?, first_s = 0.0, "
     "due_s = 0.0, source = ?, extra = ? WHERE seq = ?"
 )
+_REWRITE_BODY = "UPDATE messages SET body = ? WHERE seq = ?"
 _REMEMBER_KEY = "INSERT OR REPLACE INTO seen VALUES"
 _KEY = "(?, ?, ?, ?)"
 _FORGET_KEY = "DELETE FROM seen WHERE queue = ? AND key = ?"
@@ -77,8 +79,11 @@ def take_down(entry: Entry) -> list[Run]:
             return [Run(_RESERVE, [(RESERVED, below)])]
         case Created(number, settings):
             return [Run(_CREATE, [(number, pack_settings(settings))])]
-        case Configured(number, settings):
-            return [Run(_CONFIGURE, [(pack_settings(settings), number)])]
+        case Configured(number, settings, delays):
+            runs = [Run(_CONFIGURE, [(pack_settings(settings), number)])]
+            if delays:
+                runs.append(Run(_DELAY_MESSAGE, [(due_s, r.seq) for r, due_s in delays]))
+            return runs
         case Removed(content, address):
             gone = [Run(_REMOVE, [(content.number,)]), Run(_FORGET_TASKS, [(address.arn,)])]
             return gone + _purged(content)
@@ -102,7 +107,7 @@ def _sent(entry: Sent) -> list[Run]:
             r.sent_at_s,
             0.0 if r.hold is None else r.hold.due_s + offset_s,
             r.group,
-            r.extra,
+            seal(r, number),
             r.body,
         )
         for r in arrival.records
@@ -125,12 +130,14 @@ def _moved(entry: Moved) -> list[Run]:
             None if moved.origin == moved.seq else moved.origin,
             moved.sent_at_s,
             moved.source,
-            moved.extra,
+            seal(moved, number),
             record.seq,
         )
         for record, number, moved in entry.pairs
     ]
     runs = [Run(_MOVE_MESSAGE, rows)]
+    if entry.has_new_bodies:
+        runs.append(Run(_REWRITE_BODY, [(moved.body, moved.seq) for _, _, moved in entry.pairs]))
     if entry.task is not None:
         runs.append(Run(_PROGRESS, [(entry.moved, entry.task.number)]))
     return runs

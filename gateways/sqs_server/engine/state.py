@@ -170,24 +170,35 @@ class QueueState:
 
     def change(self, changes: Iterable[tuple[Record, float]], *, now_s: float) -> None:
         """Hide messages for other times from now on, also those visible again by now."""
-        holds: dict[tuple[float, float], Hold] = {}
+        holds: dict[tuple[float, float, str | None], Hold] = {}
         for record, visibility_s in changes:
             if visibility_s <= 0:
                 if record.phase == IN_FLIGHT:
                     self.show(record)
                 continue
             # The twelve hours count from the receive, not from the change.
-            taken_s = now_s if record.hold is None else record.hold.taken_s
-            hold = holds.get((visibility_s, taken_s))
+            before = record.hold
+            taken_s, holder = (now_s, "") if before is None else (before.taken_s, before.holder)
+            key = (visibility_s, taken_s, holder)
+            hold = holds.get(key)
             if hold is None:
-                hold = holds[visibility_s, taken_s] = Hold(now_s + visibility_s, [], taken_s)
-            if record.phase == VISIBLE:
-                self._enter(record, IN_FLIGHT)
-                self.line.withdraw(record)
-            self._rehide(record, hold)
-            hold.records.append(record)
+                hold = holds[key] = Hold(now_s + visibility_s, [], taken_s, holder=holder)
+            self._keep_in_flight(record, hold)
         for hold in holds.values():
             self.agenda.add(hold)
+
+    def resume(self, records: Iterable[Record], hold: Hold) -> None:
+        """Have messages in flight that were so when the server before this one crashed."""
+        for record in records:
+            self._keep_in_flight(record, hold)
+        self.agenda.add(hold)
+
+    def _keep_in_flight(self, record: Record, hold: Hold) -> None:
+        if record.phase == VISIBLE:
+            self._enter(record, IN_FLIGHT)
+            self.line.withdraw(record)
+        self._rehide(record, hold)
+        hold.records.append(record)
 
     def show(self, record: Record) -> None:
         """Make a message in flight or in limbo visible."""
@@ -286,11 +297,47 @@ class QueueState:
 
     # Administration.
 
-    def reconfigure(self, settings: QueueSettings, *, now_s: float) -> None:
+    def reconfigure(self, settings: QueueSettings, *, now_s: float, time_s: float) -> None:
         """Adopt other settings."""
         self._scope.change(settings.deduplicates_per_group, now_s)
+        self._redelay(self.delays_under(settings, time_s=time_s), now_s - time_s)
         self.settings = settings
         self.expiry_hint_s = self.ages.oldest_s() + settings.retention_s
+
+    def delays_under(self, settings: QueueSettings, *, time_s: float) -> list[tuple[Record, float]]:
+        """The messages that other settings delay otherwise, and until which Unix time, zero for
+        no longer. AWS: the delay of a FIFO queue counts for messages already in it, too; that of
+        a standard queue does not.
+        """
+        before_s, after_s = self.settings.delay_s, settings.delay_s
+        if not self.is_fifo or before_s == after_s:
+            return []
+        found: list[tuple[Record, float]] = []
+        for record in reversed(self.records.values()):
+            if record.sent_at_s + max(before_s, after_s) <= time_s:
+                break
+            if record.phase in (VISIBLE, DELAYED) and not record.receive_count:
+                due_s = record.sent_at_s + after_s
+                if due_s > time_s:
+                    found.append((record, due_s))
+                elif record.phase == DELAYED:
+                    found.append((record, 0.0))
+        return found[::-1]
+
+    def _redelay(self, delays: Sequence[tuple[Record, float]], offset_s: float) -> None:
+        holds: dict[float, Hold] = {}
+        for record, due_s in delays:
+            self._unhold(record)
+            if due_s:
+                hold = holds.setdefault(due_s, Hold(due_s + offset_s, []))
+                self._rehide(record, hold)
+                hold.records.append(record)
+                self._enter(record, DELAYED)
+            else:
+                self._enter(record, VISIBLE)
+                self.line.surface(record)
+        for hold in holds.values():
+            self.agenda.add(hold)
 
     def clear(self, below: int) -> int:
         """Remove every message, in flight or not, and return how many there were.

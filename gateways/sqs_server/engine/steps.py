@@ -13,7 +13,9 @@ class ReceiptProblem(Enum):
     """Why a receipt did not do what was asked."""
 
     MALFORMED = "malformed"
-    """We never gave it out, at least not for this queue."""
+    """We never gave it out."""
+    OTHER_QUEUE = "other queue"
+    """It is a receipt, and of another queue."""
     EXPIRED = "expired"
     """FIFO: its message is visible again, or was received again."""
     NOT_IN_FLIGHT = "not in flight"

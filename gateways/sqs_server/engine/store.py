@@ -1,17 +1,23 @@
 """The store on disk: one file in a folder, for one server at a time.
 
-`sqs.db` the database · `sqs.lock` held by the server that uses it.
+`sqs.db` the database · `sqs.lock` held by the server that uses it · `sqs.leases`, `sqs.leases2`
+who has what in flight.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from sqlite3 import Connection
 
 import msgspec
 
 from pump.errors import StorageFailed
+from pump.observability import vocabulary
+from pump.observability.log import get_logger
+from pump.serving import KeptLeases
 from pump.stores.file_lock import FileLock
 
 from ..._sqlite.closing import to_the_end
@@ -21,16 +27,28 @@ from ..._sqlite.group_commit import Done, GroupCommit
 from .engine import Engine
 from .entries import Entry, NullStore, Store
 from .identity import Identity
-from .recovery import Recovered, recover
+from .leases import Lease, LeaseFile, lease_paths, read_leases
+from .record import Hold, Record
+from .recovery import Corrupted, Recovered, recover, set_aside
 from .schema import KEY, SCHEMA
 from .scribe import FORGET_ORPHANS, take_down
+
+_log = get_logger("gateways.sqs_server")
 
 
 class SqliteStore:
     """Durable: what it says is written survives the process and the machine (T3)."""
 
-    def __init__(self, folder: Path, *, max_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_bytes: int | None = None,
+        keeps_leases: KeptLeases = KeptLeases.AFTER_CRASH,
+    ) -> None:
         self.path = folder / "sqs.db"
+        self._keeps_leases = keeps_leases
+        self._leases: LeaseFile | None = None
         self._lock = FileLock(folder / "sqs.lock")
         self._max_bytes = max_bytes
         self._database: Database | None = None
@@ -49,27 +67,39 @@ class SqliteStore:
             )
             await self._fill(engine, self._database)
         except BaseException:
-            await self.aclose()
+            await self.aclose(frees=False)
             raise
 
     def write(self, entry: Entry, done: Done) -> asyncio.Future[None]:
         assert self._journal is not None, "open it first"
         return self._journal.append(take_down(entry), done)
 
+    def note_receive(self, hold: Hold, records: Sequence[Record], offset_s: float) -> None:
+        if self._leases is not None:
+            self._leases.note(hold, records, offset_s)
+
+    def note_changes(self, records: Sequence[Record], offset_s: float) -> None:
+        if self._leases is not None:
+            self._leases.note_changes(records, offset_s)
+
     async def flush(self) -> None:
         """Wait until everything given so far is written, or has failed."""
         if self._journal is not None:
             await self._journal.flush()
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, frees: bool = True) -> None:
         """Cancelled, it closes all the same: the folder is another's only after the last write."""
-        await to_the_end(self._close())
+        await to_the_end(self._close(frees))
 
-    async def _close(self) -> None:
-        journal, database = self._journal, self._database
+    async def _close(self, frees: bool) -> None:
+        journal, database, leases = self._journal, self._database, self._leases
         try:
             if journal is not None:
                 await journal.aclose()
+            if leases is not None:
+                self._leases = None
+                keeps = not frees or self._keeps_leases is KeptLeases.ALWAYS
+                await asyncio.to_thread(leases.close, keeps=keeps)
             if database is not None:
                 self._database = None
                 await database.close()
@@ -100,23 +130,88 @@ class SqliteStore:
         key = Identity.new().key
         await database.commit([Run("INSERT OR IGNORE INTO meta VALUES (?, ?)", [(KEY, key)])])
         recovered = await self._recover(engine, database)
+        lost = [each for each in recovered.corrupted if engine.grave_of(each.number) is None]
+        if lost:
+            await self._set_aside(engine, database, lost)
         if recovered.orphans:
             await database.commit([Run(sql, [()]) for sql in FORGET_ORPHANS])
         self._journal = GroupCommit(database)
         self._journal.start()
+        for each in recovered.corrupted:
+            if each not in lost:
+                self._bury(engine, each)
         for task in recovered.tasks:
             engine.mover.start(task)
         for queue in engine.queues.values():
             queue.stir()
 
+    async def _set_aside(
+        self, engine: Engine, database: Database, lost: Sequence[Corrupted]
+    ) -> None:
+        names = {queue.number: queue.address.name for queue in engine.queues.values()}
+        message_id = engine.identity.message_id
+        rows = [(each, message_id(each.record.origin), names.get(each.number)) for each in lost]
+        time_s = engine.clock.time_s()
+        await database.read(lambda connection: set_aside(connection, rows, time_s))
+        for _, id, name in rows:
+            _log.error(
+                vocabulary.MESSAGE_CORRUPTED,
+                message_id=id,
+                queue=name,
+                destination="table corrupted",
+                path=str(self.path),
+            )
+
+    def _bury(self, engine: Engine, corrupted: Corrupted) -> None:
+        id = engine.identity.message_id(corrupted.record.origin)
+        queue, target = engine.bury_corrupted(corrupted.number, corrupted.record)
+        _log.error(
+            vocabulary.MESSAGE_CORRUPTED,
+            message_id=id,
+            queue=queue,
+            destination=target,
+            path=str(self.path),
+        )
+
     async def _recover(self, engine: Engine, database: Database) -> Recovered:
         try:
-            return await database.read(partial(recover, engine))
+            return await database.read(partial(self._read, engine))
         except (msgspec.MsgspecError, ValueError, TypeError, KeyError) as error:
             detail = f"unreadable ({error}); restore a copy, or move it away and start anew"
             raise StorageFailed(str(self.path), detail) from error
 
+    def _read(self, engine: Engine, connection: Connection) -> Recovered:
+        if self._keeps_leases is KeptLeases.NEVER:
+            for path in lease_paths(self.path.parent):
+                path.unlink(missing_ok=True)
+        turns: list[int] = []
 
-def open_store(folder: Path | None, *, max_bytes: int | None = None) -> Store:
+        def leases_of(key: int) -> Mapping[int, Lease]:
+            turn, leases = read_leases(self.path.parent, key)
+            turns.append(turn)
+            return leases
+
+        recovered = recover(engine, connection, leases_of)
+        if self._keeps_leases is not KeptLeases.NEVER:
+            self._leases = self._begin_leases(engine, turns[0])
+        return recovered
+
+    def _begin_leases(self, engine: Engine, turn: int) -> LeaseFile:
+        identity, clock = engine.identity, engine.clock
+        leases = LeaseFile(
+            self.path.parent, key=identity.key, boot=identity.boot, live=engine.receives
+        )
+        leases.open(turn, clock.time_s() - clock.now_s())
+        return leases
+
+
+def open_store(
+    folder: Path | None,
+    *,
+    max_bytes: int | None = None,
+    keeps_leases: KeptLeases = KeptLeases.AFTER_CRASH,
+) -> Store:
     """The store for a folder, or without one a store that keeps nothing."""
-    return NullStore() if folder is None else SqliteStore(folder, max_bytes=max_bytes)
+    if folder is None:
+        return NullStore()
+    return SqliteStore(folder, max_bytes=max_bytes, keeps_leases=keeps_leases)

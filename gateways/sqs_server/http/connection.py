@@ -68,9 +68,11 @@ class Connection(RequestHandler):
     __slots__ = (
         "_due_bytes",
         "_fast_lane",
+        "_has_been_served",
         "_has_bytes",
         "_held",
         "_is_busy",
+        "_is_reading_body",
         "_is_refused",
         "_lane",
         "_serving",
@@ -87,6 +89,8 @@ class Connection(RequestHandler):
         self._since_s = watch.clock.now_s()
         self._is_busy = False
         self._has_bytes = False
+        self._has_been_served = False
+        self._is_reading_body = False
         self._is_refused = False
         self._lane = Lane.OURS
         self._due_bytes = 0
@@ -216,9 +220,21 @@ class Connection(RequestHandler):
     def end(self, *, is_last: bool = False) -> None:
         """Its answer is made."""
         self._is_busy, self._since_s = False, self._watch.clock.now_s()
+        self._has_been_served = True
         if self._lane is Lane.LENT:
             is_clean = not is_last and self._due_bytes == 0
             self._lane = Lane.OURS if is_clean else Lane.AIOHTTPS
+
+    def note_reading(self, is_reading: bool) -> None:
+        """A request waits for its body, or no longer does."""
+        self._is_reading_body, self._since_s = is_reading, self._watch.clock.now_s()
+
+    def waits_since(self) -> tuple[bool, float] | None:
+        """Sorts half-open connections before those that are idle between two requests."""
+        if self._is_busy and not self._is_reading_body:
+            return None
+        is_between = self._has_been_served and not self._has_bytes and not self._is_busy
+        return is_between, self._since_s
 
     def is_overdue(self, now_s: float, limits: HttpLimits) -> bool:
         """Whether it has kept us waiting for too long."""

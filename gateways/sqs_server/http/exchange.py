@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import attrs
@@ -21,11 +22,11 @@ from ..protocol import Answer, Call, parse, render, render_error
 from .connection import Connection, Reply
 from .limits import HttpLimits
 from .ordinary import OrdinaryRequest
-from .origin import refusal_of
+from .origin import refusal_of, refusal_of_change
 from .plain_response import response_to, write_answer
 from .request_ids import RequestIds
-from .sigv4 import SignedRequest, verify
-from .web_request import WebRequest
+from .sigv4 import SignedRequest, check_claim, verify
+from .web_request import BodyBudget, WebRequest
 
 Request = OrdinaryRequest | WebRequest
 Handler = Callable[[Call], Awaitable[Mapping[str, Any]]]
@@ -54,6 +55,7 @@ class Exchange:
         self._limits = limits
         self._version = version
         self._request_ids = RequestIds()
+        self._bodies = BodyBudget(limits.max_buffered_bytes)
         self._is_closing = False
         self._waiting: set[asyncio.Task[Any]] = set()
         self._under_way = 0
@@ -114,11 +116,45 @@ class Exchange:
             return self._health()
         if self._is_closing:
             raise service_unavailable("The server is closing.")
-        body = await request.read_body() if isinstance(request, WebRequest) else request.body
+        call = await self._understand(request)
+        return render(call, await self._call(call), request_id)
+
+    async def _understand(self, request: Request) -> Call:
+        if isinstance(request, OrdinaryRequest):
+            return self._parse(request, request.body)
+        if request.is_read:
+            return self._parse(request, await request.read_body())
+        # What the headers alone condemn is refused before any of its body is kept.
+        if self._access.secrets:
+            headers = list(request.headers.items())
+            check_claim(headers, request.query, self._access.secrets)
+        request.check_length()
+        connection = request.connection
+        assert isinstance(connection, Connection)
+        connection.note_reading(True)
+        try:
+            async with AsyncExitStack() as held:
+                await self._reserve(held, request.max_bytes)
+                return self._parse(request, await request.read_body())
+        finally:
+            connection.note_reading(False)
+
+    async def _reserve(self, held: AsyncExitStack, size: int) -> None:
+        try:
+            async with self._clock.timeout(self._limits.body_timeout_s):
+                await held.enter_async_context(self._bodies.reserve(size))
+        except TimeoutError:
+            raise service_unavailable("Too many long requests are coming in.") from None
+
+    def _parse(self, request: Request, body: bytes) -> Call:
         if self._access.secrets:
             self._verify(request, body)
         call = parse(request.path, request.query, request.headers, body)
-        return render(call, await self._call(call), request_id)
+        if not self._access.secrets:
+            refusal = refusal_of_change(request.method, request.headers, call.operation)
+            if refusal is not None:
+                raise refusal
+        return call
 
     def _health(self) -> Answer:
         status = "closing" if self._is_closing else "ok"

@@ -75,7 +75,25 @@ def verify(request: SignedRequest, secrets: Mapping[str, str], now_s: float) -> 
         SqsError: not signed, not by a secret of ours, not this request, or not now.
     """
     headers = _joined(request.headers)
-    claim = _claim_in_header(headers) or _claim_in_query(request.query)
+    claim, secret = _check_claim(headers, request.query, secrets)
+    _check_payload_hash(headers, request.body)
+    _check_signature(claim, request, headers, secret)
+    # Last, so that a clock is only discussed with someone who knows the secret.
+    _check_time(claim, now_s)
+    return claim.access_key
+
+
+def check_claim(headers: Sequence[tuple[str, str]], query: str, secrets: Mapping[str, str]) -> None:
+    """Raise `SqsError` for what `verify` would refuse whatever the body is: no signature, or one
+    of a key that is not ours. So nobody else has a body read.
+    """
+    _check_claim(_joined(headers), query, secrets)
+
+
+def _check_claim(
+    headers: Mapping[str, str], query: str, secrets: Mapping[str, str]
+) -> tuple[_Claim, str]:
+    claim = _claim_in_header(headers) or _claim_in_query(query)
     if claim is None:
         raise missing_authentication_token()
     _check_scope(claim)
@@ -83,11 +101,7 @@ def verify(request: SignedRequest, secrets: Mapping[str, str], now_s: float) -> 
     if secret is None:
         raise invalid_client_token_id()
     _check_signed_headers(claim, headers)
-    _check_payload_hash(headers, request.body)
-    _check_signature(claim, request, headers, secret)
-    # Last, so that a clock is only discussed with someone who knows the secret.
-    _check_time(claim, now_s)
-    return claim.access_key
+    return claim, secret
 
 
 def _joined(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:

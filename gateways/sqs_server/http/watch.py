@@ -15,6 +15,11 @@ class Watched(Protocol):
     def is_overdue(self, now_s: float, limits: HttpLimits) -> bool:
         """Whether it has kept us waiting for too long."""
 
+    def waits_since(self) -> tuple[bool, float] | None:
+        """Whether it has been served before, and since when it has nothing for us to do; None
+        while a request of it is worked on.
+        """
+
     def abort(self) -> None:
         """Close it without regard to what it has not taken yet."""
 
@@ -38,10 +43,23 @@ class Watch:
             self._timer.cancel()
 
     def admit(self, connection: Watched) -> bool:
-        """Take a connection into account, unless there are too many."""
-        if len(self._connections) >= self._limits.max_connections:
+        """Take a connection into account; where there are too many, another one has to go.
+
+        First those that are half-open, the oldest of them, and then those that are idle. Only
+        when requests of all of them are worked on, the new one is not admitted.
+        """
+        if len(self._connections) >= self._limits.max_connections and not self._evict():
             return False
         self._connections.add(connection)
+        return True
+
+    def _evict(self) -> bool:
+        waiting = [(since, each) for each in self._connections if (since := each.waits_since())]
+        if not waiting:
+            return False
+        _, oldest = min(waiting, key=lambda pair: pair[0])
+        self._connections.discard(oldest)
+        oldest.abort()
         return True
 
     def forget(self, connection: Watched) -> None:

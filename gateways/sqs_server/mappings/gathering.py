@@ -92,6 +92,7 @@ class Gatherer:
                 max_count=max_count,
                 wait_s=wait_s,
                 visibility_s=queue.settings.visibility_timeout_s,
+                is_inside=True,
             )
         except _REFUSALS as error:
             if not self._failures:

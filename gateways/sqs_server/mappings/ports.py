@@ -18,9 +18,12 @@ class QueueEngine(Protocol):
         """The queue, with its `settings`; None when there is none now."""
 
     async def receive(
-        self, queue: Any, *, max_count: int, wait_s: float, visibility_s: int
+        self, queue: Any, *, max_count: int, wait_s: float, visibility_s: int, is_inside: bool
     ) -> list[Received]:
-        """Up to `max_count` messages, as soon as there is one. Cancelled, it hides nothing."""
+        """Up to `max_count` messages, as soon as there is one. Cancelled, it hides nothing.
+
+        Of a receiver that `is_inside`, a crash of the server leaves nothing in flight.
+        """
 
     async def delete(self, queue: Any, receipts: Sequence[str]) -> Sequence[object | None]:
         """For each receipt, None or why it was refused."""

@@ -15,6 +15,7 @@ from ..errors import (
     missing_parameter,
     receipt_handle_expired,
     receipt_handle_is_invalid,
+    receipt_handle_of_another_queue,
 )
 from .batches import answer_each, read_entries
 from .lookup import find_queue
@@ -98,6 +99,8 @@ def _delete_error(receipt: str, problem: ReceiptProblem | None) -> SqsError | No
     match problem:
         case ReceiptProblem.MALFORMED:
             return receipt_handle_is_invalid(receipt)
+        case ReceiptProblem.OTHER_QUEUE:
+            return receipt_handle_of_another_queue(receipt)
         case ReceiptProblem.EXPIRED:
             return receipt_handle_expired(receipt)
         case _:  # what is gone already is deleted
@@ -110,6 +113,8 @@ def _change_error(receipt: str, problem: ReceiptProblem | None, timeout_s: int) 
             return None
         case ReceiptProblem.MALFORMED:
             return receipt_handle_is_invalid(receipt)
+        case ReceiptProblem.OTHER_QUEUE:
+            return receipt_handle_of_another_queue(receipt)
         case ReceiptProblem.EXPIRED:
             return receipt_handle_expired(receipt)
         case ReceiptProblem.GONE | ReceiptProblem.NOT_IN_FLIGHT:

@@ -11,6 +11,7 @@ import traceback
 from opentelemetry.trace import Span, Status, StatusCode
 
 from ...decide import MAX_DETAIL
+from ...errors import text_of
 from ..failure_names import failure_name
 from . import attributes as names
 
@@ -29,7 +30,7 @@ def record_failure(span: Span, error: BaseException, *, with_text: bool) -> None
         names.EXCEPTION_STACKTRACE: places_of(error),
     }
     if with_text:
-        details[names.EXCEPTION_MESSAGE] = str(error)[:MAX_DETAIL]
+        details[names.EXCEPTION_MESSAGE] = text_of(error)[:MAX_DETAIL]
     span.add_event("exception", details)
 
 

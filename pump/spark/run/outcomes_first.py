@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from weakref import WeakKeyDictionary
 
 from ...capabilities import Capabilities
@@ -23,7 +23,15 @@ from ...events import Event, LeaseLostEvent, OutcomeEvent
 from ...loop.ending import Ending, outcome_event, status_of
 from ...message import Delivery
 from ...outcome import Refusal, Settlement
-from ...ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionGateway, SessionPort
+from ...ports import (
+    AdminPort,
+    ConsumerPort,
+    Gateway,
+    LeaseLosingPort,
+    ProducerPort,
+    SessionGateway,
+    SessionPort,
+)
 from ...subscription import Subscription
 from .gate import Gate
 from .outcome_ledger import OutcomeLedger
@@ -86,6 +94,11 @@ class OutcomesFirstPort:
     async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> Sequence[Refusal]:
         """As the port does."""
         return await self._port.extend(deliveries, lease_s=lease_s)
+
+    def when_lost(self, tell: Callable[[Sequence[Delivery]], None]) -> None:
+        """As the port does, where it does."""
+        if isinstance(self._port, LeaseLosingPort):
+            self._port.when_lost(tell)
 
     async def aclose(self) -> None:
         """As the port does; what was not settled is not in our hands any more."""

@@ -21,7 +21,7 @@ import attrs
 from ...app import App
 from ...clock import Clock
 from ...dispatcher import Dispatcher
-from ...errors import ConfigurationError, PumpError
+from ...errors import ConfigurationError, PumpError, text_of
 from ...event_loop import run
 from ...ports import Gateway
 from ...subscription import OnRoutingFailure, Subscription
@@ -163,7 +163,7 @@ def _portable(error: Exception) -> Exception:
     if type(error).__module__.startswith("pump."):
         return error
     if isinstance(error, ExceptionGroup):
-        return TaskFailed("; ".join(str(each) for each in error.exceptions))
+        return TaskFailed("; ".join(text_of(each) for each in error.exceptions))
     if isinstance(error, ModuleNotFoundError):
         return ConfigurationError(
             "app",
@@ -172,4 +172,4 @@ def _portable(error: Exception) -> Exception:
             "along: --py-files, or spark.sparkContext.addPyFile(…)",
         )
     trace = "".join(traceback.format_exception(error))
-    return TaskFailed(f"{type(error).__name__}: {error}", trace)
+    return TaskFailed(f"{type(error).__name__}: {text_of(error)}", trace)

@@ -24,6 +24,7 @@ _STATUSES = {
     Status.PROCESSED: LedgerStatus.PROCESSED.value,
     Status.RETRYING: LedgerStatus.RETRYING.value,
     Status.DEAD_LETTERED: LedgerStatus.DEAD_LETTERED.value,
+    Status.DISCARDED: LedgerStatus.DISCARDED.value,
 }
 
 
@@ -59,7 +60,7 @@ class RowMaker:
             event.subscription,
             status_of(event),
             event.attempt if event.attempt <= _MAX_INTEGER else _MAX_INTEGER,
-            None if reason is None else reason.value,
+            None if reason is None else str(reason),
             # Not every event says it.
             event.error_type or None,
             detail[:MAX_DETAIL] if detail and self.has_detail else None,
@@ -115,6 +116,7 @@ class RowMaker:
 
 def status_of(event: OutcomeEvent) -> str:
     """What the row says became of the message."""
+    # Events of versions before `Status.DISCARDED` said it so.
     if event.destination is None and event.status is Status.DEAD_LETTERED:
         return _DISCARDED
     return _STATUSES[event.status]

@@ -14,7 +14,7 @@ VERSION = 1
 
 
 class LedgerStatus(StrEnum):
-    """What became of a delivery: one more word than `pump.events.Status` where a row must tell."""
+    """What became of a delivery: `pump.events.Status`, and more where a row must tell."""
 
     PROCESSED = "processed"
     RETRYING = "retrying"

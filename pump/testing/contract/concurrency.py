@@ -23,7 +23,7 @@ class ConcurrencyContract(ContractTests):
     async def test_when_many_ask_for_one_message_then_one_gets_it_and_the_others_do_not_see_it(
         self, rig: Rig, count: int
     ) -> None:
-        """R12, R13."""
+        """R12, R13, T13."""
         queue = await open_patient(rig)
         await queue.send(a_message())
 
@@ -86,7 +86,7 @@ class ConcurrencyContract(ContractTests):
     async def test_when_everything_happens_at_once_then_nothing_is_lost_or_doubled(
         self, rig: Rig, seed: int
     ) -> None:
-        """R43, R53: sent = acked + remaining, whatever the mix of operations."""
+        """R43, R53, T13: sent = acked + remaining, whatever the mix of operations."""
         rig.needs("has_lease_expiry")
         rig.needs_seeds(seed)
         soak = Soak(rig, await rig.open_queue(), seed=seed)
@@ -111,7 +111,7 @@ async def answers(
     if rig.slack_s:
         # How long hundreds of requests take is the machine's business.
         await asyncio.wait(asking, timeout=60)
-    assert all(task.done() for task in asking)
+    assert all(task.done() for task in asking), rig.late(*asking)
     return await asyncio.gather(*asking)
 
 

@@ -86,7 +86,7 @@ class GroupContract(ContractTests):
         await queue.settle(ack(head))
         await rig.clock.advance(rig.slack_s)
 
-        assert waiting.done()
+        assert waiting.done(), rig.late(waiting)
         assert text_of(await waiting) == "a2"
 
     async def test_when_a_message_has_no_group_then_it_waits_for_no_group(self, rig: Rig) -> None:
@@ -101,7 +101,7 @@ class GroupContract(ContractTests):
     async def test_when_many_consume_groups_at_once_then_each_group_stays_in_order(
         self, rig: Rig
     ) -> None:
-        """R38, R43: with retries, and however many work on them."""
+        """R38, R43, T13: with retries, and however many work on them."""
         numbers = range(1, 9)
         queue = await open_grouped(rig, " ".join(f"{g}{n}" for n in numbers for g in "abcd"))
         done: list[Message] = []

@@ -153,6 +153,47 @@ class LawContract(ContractTests):
         assert acked_before == []
         assert sorted(acked_ids(shop)) == sorted(started)
 
+    async def test_law_5_a_restart_costs_what_was_not_started_no_retry(self, rig: Rig) -> None:
+        """T5: `max_retries=N` is N+1 runs, however often the message was handed back unread."""
+        rig.needs("has_uncounted_abandon")
+        may_end, started, failed = asyncio.Event(), asyncio.Event(), Counter[str]()
+
+        async def handle(job: Job) -> None:
+            if not may_end.is_set():
+                started.set()
+                await may_end.wait()
+                return
+            failed[id_in_hand()] += 1
+            raise ValueError(job.task)
+
+        shop = Workshop(
+            rig,
+            handle,
+            concurrency=1,
+            prefetch=4,
+            failure=quick(rig),
+            dead_letter_queue=rig.name("dead"),
+            drain_timeout=timedelta(seconds=10 * rig.lease_s),
+        )
+        # Each of three restarts ends the one message that runs and hands back the others.
+        ids: list[str] = []
+        for _ in range(3):
+            may_end.clear()
+            started.clear()
+            async with shop.working() as dispatcher:
+                ids = ids or await shop.post(*["work"] * 5)
+                await shop.until(started.is_set)
+                await rig.settle()
+                dispatcher.drain()
+                await rig.settle()
+                may_end.set()
+        left = set(ids) - set(acked_ids(shop))
+        async with shop.working():
+            await shop.until(lambda: len(acked_ids(shop)) == len(ids))
+
+        assert len(left) == 2
+        assert failed == dict.fromkeys(left, 3)
+
     async def test_law_6_cancellation_is_never_swallowed(self, rig: Rig) -> None:
         """R45: a cancelled pump hands everything back, and stays cancelled."""
         started = asyncio.Event()

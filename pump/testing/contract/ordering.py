@@ -131,7 +131,7 @@ class OrderingContract(ContractTests):
         await queue.settle(ack(head))
         await rig.clock.advance(rig.slack_s)
 
-        assert waiting.done()
+        assert waiting.done(), rig.late(waiting)
         assert text_of(await waiting) == "B"
 
     async def test_when_a_strict_head_is_dead_lettered_then_its_successors_are_free(

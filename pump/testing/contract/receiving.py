@@ -50,8 +50,8 @@ class ReceivingContract(ContractTests):
         await rig.clock.advance(tolerance_s + rig.slack_s)
 
         assert was_waiting
-        assert waiting.done()
-        assert list(await waiting) == []
+        assert waiting.done(), rig.late(waiting)
+        assert await waiting == [], "an empty list, and not another kind of empty"
 
     async def test_when_asked_not_to_wait_then_an_empty_receive_returns_at_once(
         self, rig: Rig
@@ -62,8 +62,8 @@ class ReceivingContract(ContractTests):
         waiting = queue.start_receive(wait_s=0.0)
         await rig.clock.advance(rig.slack_s)
 
-        assert waiting.done()
-        assert list(await waiting) == []
+        assert waiting.done(), rig.late(waiting)
+        assert await waiting == [], "an empty list, and not another kind of empty"
 
     async def test_when_a_message_is_sent_then_a_waiting_receive_returns_it_at_once(
         self, rig: Rig
@@ -77,7 +77,7 @@ class ReceivingContract(ContractTests):
         await queue.send(sent)
         await rig.clock.advance(rig.slack_s)
 
-        assert waiting.done()
+        assert waiting.done(), rig.late(waiting)
         assert [each.message.id for each in await waiting] == [sent.id]
 
     async def test_when_a_delay_ends_then_a_waiting_receive_returns_the_message(
@@ -90,7 +90,7 @@ class ReceivingContract(ContractTests):
         waiting = queue.start_receive(wait_s=6 * rig.tick_s)
         await rig.advance(rig.tick_s)
 
-        assert waiting.done()
+        assert waiting.done(), rig.late(waiting)
         assert len(await waiting) == 1
 
     async def test_when_a_lease_ends_then_a_waiting_receive_returns_the_message(
@@ -105,7 +105,7 @@ class ReceivingContract(ContractTests):
         waiting = queue.start_receive(wait_s=6 * rig.tick_s)
         await rig.advance(rig.lease_s)
 
-        assert waiting.done()
+        assert waiting.done(), rig.late(waiting)
         [again] = await waiting
         assert again.attempt == 2
 
@@ -123,7 +123,7 @@ class ReceivingContract(ContractTests):
         await queue.settle(give_back(first))
         await rig.clock.advance(rig.slack_s)
 
-        assert waiting.done()
+        assert waiting.done(), rig.late(waiting)
         assert [each.message.id for each in await waiting] == [first.message.id]
 
     async def test_when_a_message_comes_again_then_it_has_its_broker_id_and_a_copy_another(

@@ -67,7 +67,7 @@ class RedriveContract(ContractTests):
         await rig.let_redrive(queue)
         await rig.clock.advance(rig.slack_s)
 
-        assert waiting.done()
+        assert waiting.done(), rig.late(waiting)
         assert len(await waiting) == 1
 
     async def test_when_moved_then_never_delivered_by_the_source_again(self, rig: Rig) -> None:

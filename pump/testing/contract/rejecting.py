@@ -11,7 +11,7 @@ from ... import headers
 from ...backoff import Backoff
 from ...events import BestEffortOrderEvent
 from ...message import Message
-from ...outcome import RejectionReason
+from ...outcome import Fate, RejectionReason
 from ...signals import DeferMessage, InvalidMessage, RejectMessage
 from ...strategy import FailureStrategy, dead_letter, hybrid, retry
 from ...subscription import MakeChannels, OnRoutingFailure
@@ -84,7 +84,7 @@ class RejectionContract(ContractTests):
 
         assert shop.app.counters.value("pump_messages_discarded") == 1
         assert [(each.status.value, each.destination) for each in shop.outcomes] == [
-            ("dead-lettered", None)
+            ("discarded", None)
         ]
 
     @pytest.mark.parametrize("policy", list(OnRoutingFailure))
@@ -110,7 +110,10 @@ class RejectionContract(ContractTests):
             [id_] if policy is OnRoutingFailure.SPILL else []
         )
         kept = policy is OnRoutingFailure.KEEP
-        assert shop.outcomes[0].status.value == ("retrying" if kept else "dead-lettered")
+        statuses = {"spill": "dead-lettered", "keep": "retrying", "delete": "discarded"}
+        fates = {"spill": Fate.SPILLED, "keep": Fate.KEPT, "delete": Fate.DISCARDED}
+        assert shop.outcomes[0].status.value == statuses[policy.value]
+        assert shop.outcomes[0].fate is fates[policy.value]
         assert (id_ in acked_ids(shop)) is not kept
 
     @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -11,13 +11,15 @@ import attrs
 import pytest
 
 from ...capabilities import Capabilities
-from ...clock import SYSTEM_CLOCK, SystemClock
+from ...clock import SYSTEM_CLOCK, Clock, SystemClock
 from ...ids import new_id
 from ...message import Delivery, Message
 from ...outcome import ACK, Refusal, Settlement
 from ...ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStats
 from ...subscription import Subscription
+from ..another_process import Errand, Found, run
 from ..builders import a_subscription
+from ..virtual_clock import VirtualClock
 
 T = TypeVar("T")
 
@@ -90,9 +92,25 @@ class Rig:
     """How long the receives of the suite's own pumps wait; None for a subscription's default."""
     open_again: Callable[[], Awaitable[Gateway]] | None = None
     """For durable gateways: another gateway, opened, on the same storage."""
+    in_another_process: Callable[[Clock], Gateway] | None = None
+    """For gateways that declare `is_shared`: makes another one, unopened, on the same storage. It
+    is called in another process, so it must survive pickling: a class or function of a module, or
+    `functools.partial` of one."""
+    is_simulated: bool = False
+    """True where the provider is a model inside this process, which no other process reaches."""
+    settle_requests: Callable[[], int] | None = None
+    """How many requests to the broker settling has taken so far; without it nothing holds the
+    gateway to its `settle_batch`."""
+    store_raw: Callable[[str, bytes], Awaitable[None]] | None = None
+    """Puts bytes into a queue as a program would that knows nothing of this gateway; None where
+    no other program can."""
+    may_block: Collection[str] = ()
+    """Where the event loop may be blocked for a moment, as `"file.py:function"`: calls of an SDK
+    that the gateway cannot avoid and that no message pays for."""
 
     _run: str = attrs.field(factory=_short_id, init=False)
     _tasks: list[asyncio.Task[Any]] = attrs.field(factory=list, init=False)
+    _started_at_s: dict[asyncio.Task[Any], float] = attrs.field(factory=dict, init=False)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -120,6 +138,11 @@ class Rig:
         if seconds > 60 * self.tick_s:
             pytest.skip(f"would have to wait for {seconds:g} s")
 
+    def needs_messages(self, count: int, most: int) -> None:
+        """Skip this test where so many messages take too long, on a real broker 300."""
+        if count > (300 if self.slack_s else most):
+            pytest.skip(f"would have to send {count} messages")
+
     def needs_seeds(self, seed: int) -> None:
         """Skip all seeds but the first where time is real: no two runs are alike there anyway."""
         if seed > 1 and self.slack_s:
@@ -138,11 +161,22 @@ class Rig:
         if self.redrives_on_receive:
             assert await queue.receive() == []
 
-    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def start(self, work: Coroutine[Any, Any, T], what: str = "") -> asyncio.Task[T]:
         """Run something beside the test; what is still running at the end is cancelled."""
-        task = asyncio.create_task(work, name="contract")
+        task = asyncio.create_task(work, name=what or "what the test started")
         self._tasks.append(task)
+        self._started_at_s[task] = self.clock.now_s()
         return task
+
+    def late(self, *tasks: asyncio.Task[Any]) -> str:
+        """What of these still waits, how many there are and for how long, for an assertion."""
+        now_s = self.clock.now_s()
+        waiting = [
+            f"{task.get_name()}, for {now_s - self._started_at_s.get(task, now_s):g} s"
+            for task in tasks
+            if not task.done()
+        ]
+        return f"{len(waiting)} of {len(tasks)} still waiting: {'; '.join(waiting)}"
 
     def name(self, base: str) -> str:
         """A queue name that no other test uses."""
@@ -189,7 +223,26 @@ class Rig:
         if self.open_again is None:
             raise RuntimeError("a durable gateway's rig needs open_again")
         await self.gateway.aclose()
+        if isinstance(self.clock, VirtualClock):
+            # What was stored by `now_s` means nothing any more.
+            self.clock.reboot()
         self.gateway = await self.open_again()
+
+    async def reach_elsewhere(self, queue: Channel) -> Found:
+        """Have a gateway in another process receive from a queue, ack, and send to it."""
+        if self.in_another_process is None:
+            raise RuntimeError(
+                "a gateway that declares is_shared needs a rig with in_another_process"
+            )
+        is_virtual = isinstance(self.clock, VirtualClock)
+        return await run(
+            Errand(
+                make=self.in_another_process,
+                subscription=queue.subscription,
+                poll_s=self.poll_s,
+                now_s=self.clock.now_s() if is_virtual else None,
+            )
+        )
 
     async def aclose(self) -> None:
         """Cancel what `start` started, and close the gateway."""
@@ -246,7 +299,8 @@ class Channel:
         async def receive() -> Sequence[Delivery]:
             return await self.consumer.receive(max_count=max_count, wait_s=wait_s)
 
-        return self.rig.start(receive())
+        what = f"a receive of up to {max_count} from {self.name} that waits {wait_s:g} s"
+        return self.rig.start(receive(), what)
 
     async def take(self, count: int) -> list[Delivery]:
         """Receive until there are `count`, or no more to be had."""

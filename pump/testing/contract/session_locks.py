@@ -63,7 +63,7 @@ class SessionLockContract(ContractTests):
         await session.aclose()
         await rig.clock.advance(rig.slack_s)
 
-        assert waiting.done()
+        assert waiting.done(), rig.late(waiting)
         assert await waiting is not None
 
     async def test_when_a_session_stays_locked_then_accepting_gives_up_after_its_wait(
@@ -79,7 +79,7 @@ class SessionLockContract(ContractTests):
         await rig.advance(rig.tick_s)
 
         assert was_waiting
-        assert waiting.done()
+        assert waiting.done(), rig.late(waiting)
         assert await waiting is None
 
     async def test_when_a_sessions_lock_is_renewed_then_it_lasts_a_whole_lease_from_then_on(
@@ -158,7 +158,7 @@ class SessionLockContract(ContractTests):
         waiting = start_accept(queue, choice(rig, "a"), wait_s=6 * rig.tick_s)
         await rig.advance(rig.lease_s)
 
-        assert waiting.done()
+        assert waiting.done(), rig.late(waiting)
         session = await waiting
         assert session is not None
         assert text_of(await take(queue, session, 2)) == "a1"
@@ -243,7 +243,7 @@ class SessionLockContract(ContractTests):
         await cancel_accept(0, first)
         await rig.clock.advance(rig.slack_s)
 
-        assert second.done()
+        assert second.done(), rig.late(second)
         assert await second is not None
 
     @pytest.mark.parametrize("turns", range(6))

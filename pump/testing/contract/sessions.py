@@ -69,7 +69,7 @@ class SessionContract(ContractTests):
         accepting = start_accept(queue, None, wait_s=0.0)
         await rig.clock.advance(rig.slack_s)
 
-        assert accepting.done()
+        assert accepting.done(), rig.late(accepting)
         assert await accepting is None
 
     async def test_when_a_session_without_messages_is_accepted_then_it_waits_for_them(
@@ -85,7 +85,7 @@ class SessionContract(ContractTests):
         await send(queue, "b1 a1")
         await rig.clock.advance(rig.slack_s)
 
-        assert waiting.done()
+        assert waiting.done(), rig.late(waiting)
         assert text_of(await waiting) == "a1"
 
     async def test_when_a_message_comes_then_who_waits_for_the_next_session_has_it(
@@ -99,7 +99,7 @@ class SessionContract(ContractTests):
         await send(queue, "a1")
         await rig.clock.advance(rig.slack_s)
 
-        assert waiting.done()
+        assert waiting.done(), rig.late(waiting)
         session = await waiting
         assert session is not None
         assert text_of(await take(queue, session, 2)) == "a1"

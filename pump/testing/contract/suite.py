@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from .administration import AdministrationContract
+from .blocking import BlockingContract, SessionBlockingContract
+from .by_hand import ByHandContract
+from .claims import ClaimContract
 from .concurrency import ConcurrencyContract
 from .deduplication import DeduplicationContract
 from .durability import DurabilityContract
 from .groups import GroupContract
+from .hostile import HostileContract
 from .laws import LawContract
 from .leases import LeaseContract
 from .lifecycle import LifecycleContract
@@ -18,6 +22,7 @@ from .sending import SendingContract
 from .session_locks import SessionLockContract
 from .sessions import SessionContract
 from .settling import SettlingContract
+from .sharing import SharingContract
 
 
 class PortContract(
@@ -35,12 +40,18 @@ class PortContract(
     AdministrationContract,
     DurabilityContract,
     LifecycleContract,
+    ClaimContract,
+    SharingContract,
+    BlockingContract,
+    SessionBlockingContract,
 ):
     """What a gateway's ports promise, without a pump on top."""
 
 
-class PumpContract(LawContract, RejectionContract):
-    """What an app with its pump does on the gateway: the laws, and where messages end."""
+class PumpContract(LawContract, RejectionContract, HostileContract, ByHandContract):
+    """What an app does on the gateway, with its pump and by hand: the laws, where messages end,
+    and what handlers may do to it.
+    """
 
 
 class GatewayContract(PortContract, PumpContract):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -124,6 +126,7 @@ class WatchedGateway:
         return WatchedConsumer(self.inner.consumer(subscription), self.diary, self.outage)
 
     def producer(self, queue: str) -> ProducerPort:
+        self.diary.append(("producer", queue))
         return WatchedProducer(self.inner.producer(queue), self.diary, self.outage)
 
     def admin(self) -> AdminPort:
@@ -199,14 +202,25 @@ class Workshop:
     async def until(self, is_so: Callable[[], bool], *, ticks: int = 80) -> None:
         """Let time pass until something is so; fail when it is not after that many ticks."""
         clock, step_s = self.rig.clock, self.rig.tick_s / 10
-        deadline_s = clock.now_s() + ticks * self.rig.tick_s
+        began_at_s = clock.now_s()
+        deadline_s = began_at_s + ticks * self.rig.tick_s
         while True:
             await self.rig.settle()
             if is_so():
                 return
             if clock.now_s() >= deadline_s:
-                raise AssertionError(f"not so after {ticks} ticks; diary: {self.diary[-40:]}")
+                raise AssertionError(self._not_so(is_so, clock.now_s() - began_at_s))
             await clock.advance(step_s)
+
+    def _not_so(self, is_so: Callable[[], bool], waited_s: float) -> str:
+        counts = Counter(verb for verb, _ in self.diary)
+        seen = ", ".join(f"{count} × {verb}" for verb, count in counts.items()) or "nothing"
+        latest = "\n".join(f"  {verb} {id_}" for verb, id_ in self.diary[-40:])
+        told = ", ".join(each.status.value for each in self.outcomes[-40:]) or "none"
+        return (
+            f"after {waited_s:g} s still not so: {_wording(is_so)}\n"
+            f"the broker confirmed {seen}; outcomes told: {told}\n{latest}"
+        )
 
     async def find(self, queue: str | None, count: int) -> list[Message]:
         """Receive that many messages from another queue of the subscription."""
@@ -219,6 +233,14 @@ class Workshop:
                 options=self.rig.options,
             )
         ).take_and_ack(count)
+
+
+def _wording(is_so: Callable[[], bool]) -> str:
+    """What is waited for, as the test says it."""
+    try:
+        return inspect.getsource(is_so).strip()
+    except (OSError, TypeError):
+        return getattr(is_so, "__qualname__", repr(is_so))
 
 
 def acked_ids(workshop: Workshop) -> list[str]:

@@ -98,6 +98,7 @@ class Management:
                 case "completed":
                     self._namespace.complete(queue, stored)
                 case "abandoned":
+                    _modify(stored, asked.get("properties-to-modify"))
                     self._namespace.abandon(queue, stored, now)
                 case "suspended":
                     reason = str(asked.get("deadletter-reason", ""))
@@ -186,6 +187,14 @@ def decoded(octets: bytes) -> Any:
     message = proton.Message()
     message.decode(octets)
     return message
+
+
+def _modify(stored: Stored, changes: dict[str, Any] | None) -> None:
+    """Change the properties of a message that is handed back, where it was asked for."""
+    if changes:
+        message = decoded(stored.message)
+        message.properties = {**(message.properties or {}), **changes}
+        stored.message = message.encode()
 
 
 def id_of(octets: bytes) -> str | None:

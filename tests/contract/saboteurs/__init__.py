@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import (
     administration,
+    claims,
     durability,
     leases,
     ordering,
@@ -29,6 +30,7 @@ _MODULES = (
     durability,
     sessions,
     session_locks,
+    claims,
 )
 
 SABOTEURS: tuple[type[Saboteur], ...] = tuple(

@@ -44,6 +44,12 @@ class RaisesOnAnEmptyReceive(Saboteur):
             return received
 
 
+class ReturnsAnEmptyTuple(Saboteur):
+    class Consumer(NaiveConsumer):
+        async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
+            return await super().receive(max_count=max_count, wait_s=wait_s) or ()
+
+
 class GivesUpWaitingEarly(Saboteur):
     class Consumer(NaiveConsumer):
         async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:

@@ -13,6 +13,7 @@ from gateways.nats.calls import JetStream
 from gateways.nats.fetching import Wish, fetch
 from gateways.nats.inbox import Inbox
 from gateways.nats.incoming import Incoming
+from gateways.nats.pulls import Arrived
 from pump.errors import ConnectionFailed
 from pump.testing import VirtualClock
 
@@ -55,8 +56,8 @@ class ScriptedLink:
     def drop_inbox(self, inbox: Inbox, late: Callable[[Incoming], None]) -> None:
         self.late = late
 
-    def hand_back(self, message: Incoming) -> None:
-        self.handed_back.append(message)
+    def unwanted(self, _: object, arrived: Arrived) -> None:
+        self.handed_back.append(arrived.message)
 
 
 def api_over(link: ScriptedLink) -> JetStream:
@@ -72,7 +73,7 @@ def api_over(link: ScriptedLink) -> JetStream:
 async def test_when_the_server_ends_the_pull_then_its_inbox_can_be_used_again() -> None:
     link = ScriptedLink([a_message(1), a_message(2)], None)
 
-    fetched = await fetch(api_over(link), WISH, clock=VirtualClock())
+    fetched = await fetch(api_over(link), WISH, clock=VirtualClock(), unwanted=link.unwanted)
 
     assert len(fetched.arrived) == 2
     assert link.is_inbox_free
@@ -82,7 +83,7 @@ async def test_when_the_connection_is_lost_then_what_had_arrived_is_returned() -
     """It is leased: nobody else would get it before the lease ends."""
     link = ScriptedLink([a_message(1)], LOST)
 
-    fetched = await fetch(api_over(link), WISH, clock=VirtualClock())
+    fetched = await fetch(api_over(link), WISH, clock=VirtualClock(), unwanted=link.unwanted)
 
     assert len(fetched.arrived) == 1
     assert not link.is_inbox_free
@@ -90,8 +91,10 @@ async def test_when_the_connection_is_lost_then_what_had_arrived_is_returned() -
 
 
 async def test_when_the_connection_is_lost_and_nothing_had_arrived_then_it_is_said() -> None:
+    link = ScriptedLink([], LOST)
+
     with pytest.raises(ConnectionFailed):
-        await fetch(api_over(ScriptedLink([], LOST)), WISH, clock=VirtualClock())
+        await fetch(api_over(link), WISH, clock=VirtualClock(), unwanted=link.unwanted)
 
 
 async def test_when_a_fetch_is_cancelled_then_all_that_came_or_comes_is_handed_back() -> None:
@@ -99,7 +102,7 @@ async def test_when_a_fetch_is_cancelled_then_all_that_came_or_comes_is_handed_b
     link = ScriptedLink([a_message(1)], asyncio.CancelledError())
 
     with pytest.raises(asyncio.CancelledError):
-        await fetch(api_over(link), WISH, clock=VirtualClock())
+        await fetch(api_over(link), WISH, clock=VirtualClock(), unwanted=link.unwanted)
     assert link.late is not None
     link.late(a_message(2))
 

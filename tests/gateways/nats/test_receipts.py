@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gateways.nats.limits import COARSE_S
 from gateways.nats.receipts import Receipts, receipt_for, subject_of
 
 
@@ -71,7 +74,7 @@ def test_when_the_server_may_have_forgotten_then_what_it_granted_of_late_is_not_
 
     assert not receipts.is_held("late", 16.0)
     assert receipts.is_held("early", 16.0)
-    assert receipts.is_held("extended", 29.0)
+    assert receipts.is_held("extended", 28.0)
     assert not receipts.is_held("extended", 31.0)
 
 
@@ -83,3 +86,49 @@ def test_when_a_subject_is_received_under_twice_then_the_receipts_differ() -> No
 
     assert first != second
     assert subject_of(first) == subject_of(second) == subject
+
+
+def test_when_a_server_was_restarted_then_every_lease_ends_sooner() -> None:
+    """R8: it has lost the fractions of its seconds."""
+    receipts = held("a", ends_at_s=30.0, now_s=0.0)
+
+    receipts.doubt(10.0)
+
+    assert receipts.is_held("a", 30.0 - COARSE_S - 0.1)
+    assert not receipts.is_held("a", 30.0 - COARSE_S)
+
+
+def test_when_a_server_was_restarted_then_what_is_deferred_is_told_again_for_the_rest() -> None:
+    """R17: one that it wrote down, and one that it may have forgotten but not its lease."""
+    receipts = held("kept", "unsure", "short", ends_at_s=30.0, now_s=0.0)
+    receipts.deferred("kept", due_at_s=60.0, now_s=5.0)
+    receipts.deferred("unsure", due_at_s=60.0, now_s=15.0)
+    receipts.deferred("short", due_at_s=21.0, now_s=5.0)
+
+    receipts.doubt(10.0)
+    again = receipts.to_tell_again(10.0, now_s=20.0)
+
+    assert again == [("kept", 40.0), ("unsure", 40.0)]
+
+
+def test_when_a_deferred_message_may_have_come_to_another_then_nothing_is_told_of_it() -> None:
+    """Law 3: the server would take it for the lease of that one."""
+    receipts = held("delivered long ago", ends_at_s=30.0, now_s=0.0)
+    receipts.hold([("delivered just now", 50.0)], now_s=15.0)
+    receipts.deferred("delivered long ago", due_at_s=90.0, now_s=15.0)
+    receipts.deferred("delivered just now", due_at_s=90.0, now_s=15.0)
+
+    receipts.doubt(10.0)
+
+    assert receipts.to_tell_again(10.0, now_s=29.0) == []
+
+
+def test_when_very_many_are_deferred_then_the_oldest_are_not_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateways.nats.receipts.MAX_DEFERRALS", 2)
+    receipts = held("a", "b", "c")
+    for receipt in "abc":
+        receipts.deferred(receipt, due_at_s=60.0, now_s=1.0)
+
+    assert [receipt for receipt, _ in receipts.to_tell_again(10.0, now_s=12.0)] == ["b", "c"]

@@ -17,10 +17,13 @@ from gateways.nats.wire import (
     decode,
     encode,
     legal_id,
+    native_of,
     schedule_at,
     size_of,
 )
-from pump.message import JSON, Message
+from pump import headers as names
+from pump.message import JSON, Delivery, Message
+from pump.rejection import enrich
 from tests.gateways.sqs.messages import messages, texts
 
 
@@ -143,7 +146,11 @@ NEW_REPLY = "$JS.ACK.hub.ACCOUNT.orders.pump.3.17.20.1700000000500000000.4.token
 @pytest.mark.parametrize("reply", [OLD_REPLY, NEW_REPLY])
 def test_when_a_delivery_comes_then_its_reply_subject_says_which_it_is(reply: str) -> None:
     assert arrival_of(reply) == Arrival(
-        stream="orders", consumer="pump", attempt=3, sequence=17, stored_at_s=1_700_000_000.5
+        stream="orders",
+        consumer="pump",
+        attempt=3,
+        sequence=17,
+        stored_at_ns=1_700_000_000_500_000_000,
     )
 
 
@@ -167,3 +174,64 @@ def test_when_any_bytes_are_taken_for_headers_then_nothing_fails(raw: bytes) -> 
 
     assert all(isinstance(text, str) for pair in headers.items() for text in pair)
     decode(headers, b"", stored_as="orders-1")
+
+
+def rejected(headers: dict[str, str], detail: str = "no stock") -> Message:
+    """The copy that is routed of a message that came with these headers."""
+    delivery = Delivery(
+        message=decode(headers, b"{}", stored_as="jobs-1"),
+        queue="jobs",
+        receipt="r",
+        attempt=2,
+        lease_expires_at_s=1.0,
+        native=native_of(headers),
+    )
+    return enrich(delivery, "DeliveryError", detail, rejected_at_s=1_794_830_400.0)
+
+
+def test_when_a_message_is_rejected_then_strangers_read_its_headers_and_why() -> None:
+    """R28: its own as it was sent with them, the rejection's under Brighter's names."""
+    given = {"Content-Type": "text/plain", "MessageType": "MT_EVENT", "tenant": "nörd"}
+
+    copy = rejected(given, "line one\r\nline two \ud800")
+    seen = headers_of(block_of(encode(copy, stream="dead")))
+
+    assert seen.items() >= given.items()
+    assert seen[names.REJECTION_REASON] == "DeliveryError"
+    assert seen[names.REJECTION_DETAIL] == "line one  line two"
+    assert seen[names.ORIGINAL_TOPIC] == "jobs"
+    assert seen[names.ORIGINAL_TYPE] == "MT_EVENT"
+    assert seen[names.ATTEMPTS] == "2"
+    assert names.NATIVE not in seen
+    assert decode(seen, b"{}", stored_as="dead-1") == copy
+
+
+def test_when_our_own_message_is_rejected_then_strangers_read_why() -> None:
+    """R28."""
+    ours = Message(body=b"{}", type="Job", headers={"tenant": "n", "no name": "x", "Nats-TTL": "1"})
+
+    seen = encode(rejected(encode(ours, stream="jobs")), stream="dead")
+
+    assert (seen[names.REJECTION_REASON], seen["tenant"]) == ("DeliveryError", "n")
+    assert not {"no name", "Nats-TTL"} & seen.keys()
+
+
+def test_when_headers_would_make_a_copy_too_large_then_they_are_packed_only() -> None:
+    copy = rejected({"tenant": "north"})
+
+    packed = encode(copy, stream="dead", max_bytes=400)
+
+    assert names.REJECTION_REASON not in packed
+    assert decode(packed, b"{}", stored_as="dead-1") == copy
+
+
+@given(messages, texts)
+def test_when_any_rejected_message_is_encoded_then_its_size_is_what_the_server_counts_too(
+    message: Message, reason: str
+) -> None:
+    message = Message(body=b"", headers={**message.headers, names.REJECTION_REASON: reason})
+
+    headers = encode(message, stream="orders")
+
+    assert size_of(headers, b"") == len(block_of(headers))
+    assert carried(message) == message

@@ -13,6 +13,7 @@ from pump.errors import (
     AccessDenied,
     ConfigurationError,
     ConnectionFailed,
+    MessageTooLarge,
     PumpError,
     QueueMismatch,
     QueueNotFound,
@@ -59,6 +60,16 @@ def test_when_an_error_is_nobodys_we_know_then_it_is_raised_as_it_is() -> None:
     assert fault_of(KeyError("x"), WHERE) is None
     with pytest.raises(ZeroDivisionError), translated(WHERE):
         _ = 1 / 0
+
+
+def test_when_a_body_is_over_the_brokers_own_limit_then_the_error_says_so_with_both_sizes() -> None:
+    """R51: `max_message_size` may be below what the settings say."""
+    words = "PRECONDITION_FAILED - message size 2000 is larger than configured max size 1000"
+
+    fault = fault_of(sdk.ChannelPreconditionFailed(words), WHERE)
+
+    assert isinstance(fault, MessageTooLarge)
+    assert (fault.queue, fault.size, fault.max_size) == ("orders", 2000, 1000)
 
 
 def test_when_the_broker_talks_at_length_then_the_error_is_short() -> None:

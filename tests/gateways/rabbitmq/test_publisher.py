@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any, cast
 
 import pytest
+from aiormq.exceptions import ChannelPreconditionFailed
 from pamqp.commands import Basic
 
 import gateways.rabbitmq.amqp  # noqa: F401  (as opening a gateway does: not on the loop)
@@ -30,10 +32,14 @@ class FakeLink:
     def __init__(self) -> None:
         self.the_channel = FakeChannel()
         self.is_away = False
+        self.is_connected = True
+        self.is_silent = False
 
     async def channel(self, *, confirms: bool) -> FakeChannel:
         if self.is_away:
             raise ConnectionFailed(self.address, "nobody listens")
+        if self.is_silent:
+            await asyncio.Event().wait()
         return self.the_channel
 
 
@@ -95,6 +101,59 @@ async def test_when_one_cannot_be_written_then_confirms_are_still_those_of_their
     answer(link, range(1, 2), Basic.Ack())
 
     assert await publishing == [None]
+
+
+async def test_when_the_broker_finds_one_too_large_then_the_others_are_only_in_doubt() -> None:
+    """The channel is closed over it, with everything that was published on it."""
+    link, clock = FakeLink(), VirtualClock()
+    publisher = Publisher(cast(Link, link), clock=clock, patience_s=PATIENCE_S)
+    large = Parcel(body=b"x" * 2000, properties={"message_id": "large"})
+
+    publishing = asyncio.create_task(publisher.publish("orders", [*parcels(1), large]))
+    while not link.the_channel.write_queue.qsize():
+        await breathe()
+    words = "PRECONDITION_FAILED - message size 2000 is larger than configured max size 1000"
+    for confirmation in link.the_channel.confirmations.values():
+        confirmation.set_exception(ChannelPreconditionFailed(words))
+
+    small, too_large = await publishing
+    assert isinstance(small, ConnectionFailed)
+    assert isinstance(too_large, MessageTooLarge)
+    assert (too_large.size, too_large.max_size) == (2000, 1000)
+
+
+async def test_when_the_connection_dies_after_the_caller_has_gone_then_asyncio_is_content() -> None:
+    """Nothing that was waited for any longer is reported as never retrieved."""
+    complaints: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    link, clock = FakeLink(), VirtualClock()
+    publishing = await publish(link, clock, 2)
+    await clock.advance(PATIENCE_S + 1)
+    await publishing
+
+    for tag in (1, 2):
+        link.the_channel.confirmations.pop(tag).set_exception(ConnectionResetError())
+    await breathe()
+    gc.collect()
+    await breathe()
+
+    assert complaints == []
+
+
+async def test_when_the_channel_is_not_opened_in_time_then_the_send_is_throttled() -> None:
+    """R51: a broker that is short of memory answers nothing on a connection that publishes."""
+    link, clock = FakeLink(), VirtualClock()
+    link.is_silent = True
+    publisher = Publisher(cast(Link, link), clock=clock, patience_s=PATIENCE_S)
+
+    publishing = [
+        asyncio.create_task(publisher.publish("orders", [parcel])) for parcel in parcels(2)
+    ]
+    await clock.advance(PATIENCE_S)
+
+    for [fate] in await asyncio.gather(*publishing):
+        assert isinstance(fate, Throttled)
 
 
 async def test_when_headers_are_over_a_frame_then_only_that_message_is_refused() -> None:

@@ -29,10 +29,12 @@ from gateways.rabbitmq.wire import (
     dead,
     decode,
     encode,
+    native_of,
     sorted_in,
 )
 from pump import headers as names
-from pump.message import Message
+from pump.message import Delivery, Message
+from pump.rejection import enrich
 
 text = st.text(st.characters(), max_size=300)
 maybe = st.none() | text
@@ -252,3 +254,56 @@ def test_when_a_strangers_message_is_a_dead_letter_then_its_odd_headers_stay_as_
     arrived = carried(dead(parcel, queue="orders", attempts=3, at_s=0.0))
 
     assert decode(arrived).headers["odd"] == decode(parcel).headers["odd"]
+
+
+def test_when_a_strangers_message_is_rejected_then_its_headers_are_typed_as_they_came() -> None:
+    """R28: and the rejection is beside them under Brighter's names."""
+    given: dict[str, Any] = {
+        "MessageType": "MT_COMMAND",
+        "amount": 7,
+        "share": 0.5,
+        "is_paid": True,
+        "at": datetime(2026, 11, 16, 12, tzinfo=UTC),
+        "picture": bytearray(b"GIF\x00\xff"),
+        "note": bytearray(b"plain"),
+        "tags": ["a", 1],
+        "place": {"row": 3},
+        "nothing": None,
+    }
+    parcel = carried(Parcel(body=b"{}", headers=given))
+    delivery = Delivery(
+        message=decode(parcel),
+        queue="jobs",
+        receipt="r",
+        attempt=1,
+        lease_expires_at_s=1.0,
+        native=native_of(parcel),
+    )
+    copy = enrich(delivery, "DeliveryError", "no stock", rejected_at_s=0.0)
+
+    seen = carried(encode(copy))
+
+    assert {name: seen.headers[name] for name in given} == parcel.headers
+    assert seen.headers[names.REJECTION_REASON] == "DeliveryError"
+    assert seen.headers[names.ORIGINAL_TYPE] == "MT_COMMAND"
+    assert names.NATIVE not in seen.headers
+    assert decode(seen) == copy
+
+
+def test_when_brighters_message_is_dead_lettered_then_its_kind_is_the_original_type() -> None:
+    """R28."""
+    parcel = Parcel(body=b"{}", headers={"MessageType": "MT_EVENT"})
+
+    assert dead(parcel, queue="q", attempts=3, at_s=0.0).headers[names.ORIGINAL_TYPE] == "MT_EVENT"
+
+
+@pytest.mark.parametrize(
+    "native", ["", "[]", '{"rabbitmq": 7}', '{"rabbitmq": {"a": "json", "b": "time", "c": 1}}']
+)
+def test_when_what_was_kept_of_types_makes_no_sense_then_headers_are_text(native: str) -> None:
+    message = Message(body=b"{}", headers={"a": "{", "b": "x", "c": "y", names.NATIVE: native})
+
+    seen = carried(encode(message))
+
+    assert {name: seen.headers[name] for name in "abc"} == {"a": "{", "b": "x", "c": "y"}
+    assert decode(seen) == message

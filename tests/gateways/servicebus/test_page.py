@@ -12,7 +12,14 @@ import pytest
 import gateways.servicebus
 from gateways.servicebus import ServiceBusSettings
 from gateways.servicebus.queue_settings import QueueSettings
-from gateways.servicebus.wire import ATTEMPTS, ATTEMPTS_OF, EXACT, STORED_ID
+from gateways.servicebus.wire import (
+    ATTEMPTS,
+    ATTEMPTS_OF,
+    EXACT,
+    HANDED_BACK,
+    HANDED_BACK_OF,
+    STORED_ID,
+)
 from pump.errors import ConfigurationError, GatewayError, PumpError
 from pump.subscription import QueueSpec
 from tests.docs.markdown import rows_between, rows_under
@@ -71,7 +78,14 @@ def test_every_option_of_a_queue_is_documented() -> None:
 def test_every_property_of_ours_is_documented() -> None:
     rows = rows_under(PAGE, "## Other producers and consumers")
 
-    assert [code_of(name)[0] for name, _ in rows] == [EXACT, STORED_ID, ATTEMPTS, ATTEMPTS_OF]
+    assert [code_of(name)[0] for name, _ in rows] == [
+        EXACT,
+        STORED_ID,
+        ATTEMPTS,
+        ATTEMPTS_OF,
+        HANDED_BACK,
+        HANDED_BACK_OF,
+    ]
 
 
 def test_every_error_is_documented() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from gateways.servicebus import ServiceBusGateway, ServiceBusSettings, from_url
 from pump.errors import ConfigurationError
+from pump.secret import Secret
 
 NAMESPACE = "shop.servicebus.windows.net"
 SECRET = "c2VjcmV0LWtleQ=="
@@ -25,7 +26,7 @@ def test_when_a_url_names_a_namespace_then_azure_identity_logs_in() -> None:
 def test_when_a_url_has_a_key_then_it_is_read_as_it_was_written() -> None:
     settings = ServiceBusSettings.from_url(f"sb://root:a%2Bb%2Fc%3D@{NAMESPACE}?websocket=true")
 
-    assert (settings.key_name, settings.key) == ("root", "a+b/c=")
+    assert (settings.key_name, settings.key) == ("root", Secret("a+b/c="))
     assert settings.amqp_port == 443
 
 

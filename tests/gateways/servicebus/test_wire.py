@@ -16,7 +16,10 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from hypothesis import example, given, strategies as st
 
 from gateways.servicebus import sdk
+from gateways.servicebus.inbound import delivery_of
 from gateways.servicebus.wire import (
+    ATTEMPTS,
+    ATTEMPTS_OF,
     DEAD_DETAIL,
     DEAD_REASON,
     EXACT,
@@ -26,10 +29,12 @@ from gateways.servicebus.wire import (
     attempt_of,
     decode,
     encode,
+    handed_back,
     stored_id_of,
 )
 from pump import headers as names
 from pump.message import JSON, Message
+from pump.rejection import enrich
 from tests.gateways.sqs.messages import messages, texts
 
 NOW_S = 1_794_830_400.0
@@ -259,3 +264,50 @@ def test_when_a_parcel_is_measured_then_rather_too_much_than_too_little(message:
     encode_payload(octets, PyamqpTransport.to_outgoing_amqp_message(outgoing))
 
     assert len(octets) <= parcel.size
+
+
+def test_when_a_strangers_message_is_rejected_then_its_numbers_are_numbers_as_they_came() -> None:
+    """R28: and the rejection is beside them under Brighter's names."""
+    given = {"MessageType": "MT_COMMAND", "amount": 7, "share": 0.25, "is_paid": True, "t": "x"}
+    stranger = arrived(Parcel(body=b"{}", properties={"message_id": "m"}, headers=given))
+    delivery = delivery_of(stranger, queue="jobs", lease_ends_at_s=1.0)
+    copy = enrich(delivery, "DeliveryError", "no stock", rejected_at_s=0.0)
+
+    seen = arrived(encode(copy))
+
+    properties = seen.parcel.headers
+    assert {name: properties[name] for name in given} == given
+    assert properties["is_paid"] is True
+    assert properties[names.REJECTION_REASON] == "DeliveryError"
+    assert properties[names.ORIGINAL_TYPE] == "MT_COMMAND"
+    assert decode(seen) == copy
+
+
+@pytest.mark.parametrize("native", ["", "[]", '{"servicebus": 7}', '{"servicebus": ["a"]}'])
+def test_when_what_was_kept_of_types_makes_no_sense_then_properties_are_text(native: str) -> None:
+    message = Message(body=b"{}", headers={"a": "{", names.NATIVE: native})
+
+    seen = arrived(encode(message))
+
+    assert seen.parcel.headers["a"] == "{"
+    assert decode(seen) == message
+
+
+def test_when_it_was_handed_back_then_that_is_no_attempt_on_its_queue() -> None:
+    """T5; another queue's hand-backs say nothing, nor do more than the service has counted."""
+    headers = {**handed_back(2, queue="orders"), ATTEMPTS: 1, ATTEMPTS_OF: "orders"}
+    arrival = arrived(Parcel(body=b"x", headers=headers), delivery_count=3)
+
+    assert attempt_of(arrival, queue="Orders") == 1 + 3 - 2 + 1
+    assert attempt_of(arrival, queue="dead") == 4
+    assert attempt_of(attrs.evolve(arrival, delivery_count=0), queue="orders") == 2
+
+
+def test_when_a_copy_takes_its_place_then_it_has_no_hand_backs() -> None:
+    """T5: the service counts the copy anew."""
+    parcel = Parcel(body=b"x", headers=handed_back(2, queue="orders"))
+    arrival = arrived(parcel, delivery_count=3)
+
+    copy = again(arrival, queue="orders", attempts=attempt_of(arrival, queue="orders"))
+
+    assert attempt_of(Arrival(parcel=copy, token="t", sequence=8), queue="orders") == 3

@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64decode, b64encode
 from typing import Any
 
 from gateways.sqs.wire import encode, entry_request
@@ -33,8 +34,11 @@ def receipt_of(entry: dict[str, Any], *, is_fifo: bool) -> dict[str, Any]:
             **{name: entry[name] for name in names if name in entry},
         },
     }
-    # Both SDKs speak JSON with SQS.
-    carried: dict[str, Any] = json.loads(json.dumps(raw))
+    # Both SDKs speak JSON with SQS, where octets are base64.
+    carried: dict[str, Any] = json.loads(json.dumps(raw, default=lambda o: b64encode(o).decode()))
+    for attribute in carried["MessageAttributes"].values():
+        if "BinaryValue" in attribute:
+            attribute["BinaryValue"] = b64decode(attribute["BinaryValue"])
     return carried
 
 
@@ -43,8 +47,14 @@ def check(entry: dict[str, Any], *, is_fifo: bool) -> None:
     assert _XML_TEXT.fullmatch(entry["MessageBody"])
     assert 1 <= len(entry["MessageAttributes"]) <= 10
     for attribute in entry["MessageAttributes"].values():
-        assert attribute["DataType"] == "String"
-        assert _XML_TEXT.fullmatch(attribute["StringValue"])
+        kind = attribute["DataType"].split(".")[0]
+        assert kind in {"String", "Number", "Binary"}
+        if kind == "Binary":
+            assert isinstance(attribute["BinaryValue"], bytes)
+            assert attribute["BinaryValue"]
+        else:
+            assert _XML_TEXT.fullmatch(attribute["StringValue"])
+        assert kind != "Number" or float(attribute["StringValue"]) is not None
     assert not is_fifo or {"MessageGroupId", "MessageDeduplicationId"} <= entry.keys()
     assert is_fifo or "MessageDeduplicationId" not in entry
     for name in ("MessageGroupId", "MessageDeduplicationId"):
@@ -55,6 +65,7 @@ def size_of(entry: dict[str, Any]) -> int:
     """Bytes as SQS counts them: the body, and each attribute's name, type and value."""
     attributes = entry["MessageAttributes"].items()
     return len(entry["MessageBody"].encode()) + sum(
-        len((name + attribute["DataType"] + attribute["StringValue"]).encode())
+        len((name + attribute["DataType"] + attribute.get("StringValue", "")).encode())
+        + len(attribute.get("BinaryValue", b""))
         for name, attribute in attributes
     )

@@ -10,12 +10,16 @@ import pytest
 
 from gateways.sqs import SqsGateway
 from gateways.sqs.consumer import SqsConsumer
+from gateways.sqs.gateway import CLOSING_S
 from gateways.sqs.receipts import Receipts
+from pump import App
 from pump.errors import ConfigurationError, ConnectionFailed, QueueNotFound, Throttled
 from pump.message import Delivery
+from pump.stores.spill import MemorySpill
 from pump.testing import VirtualClock, a_message, a_subscription, ack
 
-from .scripted import ScriptedTransport, received
+from .paper_aws import PaperAws
+from .scripted import URL, ScriptedTransport, received
 
 
 def consumer_of(
@@ -188,6 +192,29 @@ async def test_when_closing_is_cancelled_then_the_polls_end_at_once() -> None:
     await consumer.aclose()
 
 
+async def test_when_sqs_does_not_answer_then_closing_the_gateway_ends_all_the_same() -> None:
+    """Law 5: leases run out by themselves."""
+    clock = VirtualClock()
+    transport = ScriptedTransport(
+        get_queue_url=[{"QueueUrl": URL + "orders"}], receive_message=[asyncio.Event()]
+    )
+    gateway = SqsGateway(clock=clock, transport=transport)
+    consumer = gateway.consumer(a_subscription("orders"))
+    receiving = asyncio.create_task(consumer.receive(max_count=1, wait_s=20))
+    await clock.settle()
+    receiving.cancel()
+    await clock.settle()
+
+    closing = asyncio.create_task(gateway.aclose())
+    await clock.advance(CLOSING_S - 0.1)
+    was_waiting = not closing.done()
+    await clock.advance(0.2)
+
+    assert was_waiting
+    assert closing.done()
+    assert closing.exception() is None
+
+
 async def test_when_polling_then_the_transport_is_told_how_long_silence_may_last() -> None:
     """R51: a connection that died without a word must not stop the pump for ever."""
     transport = ScriptedTransport()
@@ -300,3 +327,54 @@ class CrowdedTransport(PatientTransport):
         await self._clock.sleep(12)
         more["polling"].started_at_s = self._clock.now_s()
         return await self._inner.call(service, operation, request, **more)
+
+
+async def test_when_nothing_was_rejected_then_its_queue_was_made_and_nothing_more() -> None:
+    """R31: it is made with the channels; no look-up and no producer before the first reject."""
+    aws = WorkingAws(received(a_message(), a_message()))
+    gateway = ProducerCount(transport=aws)
+    app = App(gateway, spill=MemorySpill())
+    async with app, app.consumer(a_subscription("orders", dead_letter_queue="dead")) as consumer:
+        assert sorted(aws.queues) == ["dead", "orders"]
+        aws.asked.clear()
+        done, failed = await consumer.receive(2)
+        await consumer.ack(done)
+
+        assert gateway.queues == []
+        assert {queue for _, queue in aws.asked} == {"orders"}
+        await consumer.reject(failed)
+
+    assert gateway.queues == ["dead"]
+    assert [asked for asked, queue in aws.asked if queue == "dead"] == ["send_message_batch"]
+
+
+class WorkingAws(PaperAws):
+    """An account whose queue has messages; notes who asked for which queue."""
+
+    def __init__(self, *replies: Any) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, str]] = []
+        self._replies = list(replies)
+
+    async def call(self, service: str, operation: str, request: Any, **more: Any) -> Any:
+        name = request.get("QueueName") or request["QueueUrl"].rpartition("/")[2]
+        self.asked.append((operation, name))
+        if operation == "receive_message":
+            return self._replies.pop() if self._replies else {}
+        if "Entries" in request:
+            return {
+                "Successful": [{"Id": each["Id"], "MessageId": "1"} for each in request["Entries"]]
+            }
+        return await super().call(service, operation, request, **more)
+
+
+class ProducerCount(SqsGateway):
+    """Notes for which queues producers are made."""
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.queues: list[str] = []
+
+    def producer(self, queue: str) -> Any:
+        self.queues.append(queue)
+        return super().producer(queue)

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from gateways.sqs.wire import decode, encode
+from gateways.sqs.inbound import deliveries_of
+from gateways.sqs.wire import decode, encode, entry_request
+from pump import headers
 from pump.cloudevents import from_event, is_event
 from pump.message import JSON, Message
+from pump.rejection import enrich
 from tests.brokers.aws_account import AwsAccount
 
 from .messages import messages
@@ -336,3 +339,131 @@ def test_when_a_notification_has_no_id_then_sqss_own_is_taken() -> None:
     body = notification("{}").replace(SNS_ID, "")
 
     assert decode(raw(body)).id == SQS_ID
+
+
+def rejected(received: dict[str, Any], detail: str = "no stock") -> Message:
+    """The copy that is routed of a message that came so."""
+    [delivery] = deliveries_of(
+        [received], queue="jobs", ends_at_s=1.0, is_fifo=False, unwrap_sns=True
+    )
+    return enrich(delivery, "DeliveryError", detail, rejected_at_s=1_794_830_400.0)
+
+
+def sent(message: Message) -> dict[str, Any]:
+    """The attributes that it is sent with, as another program sees them."""
+    request = entry_request(encode(message, is_fifo=False), entry_id="0", delay_s=0)
+    attributes: dict[str, Any] = request["MessageAttributes"]
+    return attributes
+
+
+TYPED: dict[str, Any] = {
+    "messageType": text("PlaceOrder"),
+    "tenant": text("north"),
+    "amount": text("12.50", "Number.float"),
+    "picture": {"DataType": "Binary.gif", "BinaryValue": b"GIF\x00\xff"},
+}
+
+
+def test_when_a_strangers_message_is_rejected_then_its_attributes_stay_typed_as_they_came() -> None:
+    """R28: and the rejection is beside them, for readers that do not know us."""
+    attributes = sent(rejected(raw(attributes=TYPED)))
+
+    assert attributes.items() >= TYPED.items()
+    assert {name: attributes[name]["StringValue"] for name in headers.REJECTION_ORDER[:3]} == {
+        "rejectionReason": "DeliveryError",
+        "rejectionMessage": "no stock",
+        "originalTopic": "jobs",
+    }
+    assert len(attributes) == 10
+
+
+def test_when_a_strangers_message_is_received_then_its_headers_are_its_attributes_alone() -> None:
+    """What is kept for its copy is no business of the handler."""
+    message = decode(raw(attributes=TYPED))
+
+    assert message.headers.keys() == {"tenant", "amount", "picture"}
+
+
+def test_when_our_own_message_is_rejected_then_strangers_read_why() -> None:
+    """R28: the rejection's metadata are attributes of SQS, as well as packed."""
+    ours = {"MessageAttributes": sent(Message(body=b"{}", type="Job", headers={"tenant": "n"}))}
+
+    attributes = sent(rejected(raw() | ours))
+
+    assert {name: each["StringValue"] for name, each in attributes.items() if name != "pump"} == {
+        "originalTopic": "jobs",
+        "rejectionReason": "DeliveryError",
+        "rejectionMessage": "no stock",
+        "rejectionTimestamp": "2026-11-16T12:00:00+00:00",
+        "originalMessageType": "Job",
+        "attempts": "1",
+    }
+
+
+@pytest.mark.parametrize("count", [8, 9, 10])
+def test_when_there_is_room_for_few_then_the_strangers_own_attributes_go_first(count: int) -> None:
+    """R28: ten attributes are all that SQS takes; what has no room is packed."""
+    given = {f"a{n}": text(str(n), "Number") for n in range(count)}
+
+    copy = rejected(raw(attributes=given))
+    attributes = sent(copy)
+
+    kept = {name: each for name, each in attributes.items() if name in given}
+    assert len(attributes) == 10
+    assert kept == dict(list(given.items())[:9])
+    assert ("rejectionReason" in attributes) == (count == 8)
+    assert decode(raw() | {"MessageAttributes": attributes}) == copy
+
+
+def test_when_a_dead_letter_is_sent_back_then_the_strangers_attributes_are_as_they_were() -> None:
+    """Also after a second rejection: what a redrive sends is what the dead letter said."""
+    first = rejected(raw(attributes=TYPED))
+    dead = raw() | {"MessageAttributes": sent(first)}
+
+    again = sent(decode(dead))
+
+    assert again.items() >= TYPED.items()
+    assert sent(rejected(dead, "once more")).items() >= TYPED.items()
+
+
+def test_when_a_message_is_as_large_as_sqs_takes_then_metadata_is_packed_only() -> None:
+    """A copy must not be refused for what it says natively."""
+    message = Message(body=b"x" * 1_047_900, id="m", headers={headers.REJECTION_REASON: "r" * 500})
+
+    entry = encode(message, is_fifo=False)
+
+    assert entry.size <= 1_048_576
+    assert not entry.native
+
+
+def test_when_the_detail_is_no_text_for_sqs_then_it_is_made_so_for_strangers_alone() -> None:
+    copy = rejected(raw(attributes={"n": text("7", "Number")}), "bad \x00 \ud800 byte")
+
+    attributes = sent(copy)
+
+    assert attributes["rejectionMessage"]["StringValue"] == "bad \ufffd \ufffd byte"
+    assert decode(raw() | {"MessageAttributes": attributes}) == copy
+
+
+@pytest.mark.parametrize("name", ["messageType", "message-type", "MessageType"])
+def test_when_brighters_message_is_rejected_then_its_kind_is_the_original_type(name: str) -> None:
+    """R28: Brighter's own word where it names no type."""
+    given = {name: text("MT_COMMAND"), "id": text("m-1"), "topic": text("orders")}
+
+    copy = rejected(raw(attributes=given))
+
+    assert copy.headers[headers.ORIGINAL_TYPE] == "MT_COMMAND"
+    assert sent(copy)["originalMessageType"] == text("MT_COMMAND")
+    assert sent(copy).items() >= given.items()
+
+
+def test_when_sns_wrapped_a_message_then_its_copy_has_the_publishers_attributes() -> None:
+    published = {
+        "amount": {"Type": "Number", "Value": "3"},
+        "b": {"Type": "Binary", "Value": "AAE="},
+    }
+
+    attributes = sent(rejected(raw(notification("{}", published))))
+
+    assert attributes["amount"] == text("3", "Number")
+    assert attributes["b"] == {"DataType": "Binary", "BinaryValue": b"\x00\x01"}

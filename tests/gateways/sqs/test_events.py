@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from binascii import b2a_base64
 from typing import Any
 
@@ -11,7 +13,7 @@ import structlog.testing
 from hypothesis import given
 
 from gateways._aws.transport import Polling, Reply, Request
-from gateways.sqs import AwsSettings, ClaimCheck, SqsGateway, SqsSettings
+from gateways.sqs import AwsSettings, ClaimCheck, SqsGateway, SqsSettings, TransportKind
 from gateways.sqs.wire import decode
 from pump import App, RejectMessage, Subscription
 from pump.errors import ConfigurationError, ConnectionFailed
@@ -394,3 +396,61 @@ def test_when_an_attribute_is_no_text_then_the_record_is_read_without_it() -> No
     message = read(pushed({"Body": "{}"}, attributes=attributes))
 
     assert (message.group, message.headers) == (None, {})
+
+
+FUNCTION = """
+import json, sys
+from gateways.sqs import AwsSettings, Credentials, SqsGateway, SqsSettings
+from pump import App, Command, MakeChannels, Subscription
+from pump.stores.spill import MemorySpill
+
+class Note(Command):
+    n: int
+
+def handle(note: Note) -> None:
+    pass
+
+aws = AwsSettings(
+    region="eu-west-1",
+    endpoint_url="http://127.0.0.1:1",
+    transport=sys.argv[1],
+    credentials=Credentials(access_key_id="a", secret_access_key="b"),
+)
+app = App(SqsGateway(SqsSettings(aws=aws)), spill=MemorySpill())
+app.subscribe(
+    Subscription(
+        queue="orders",
+        request=Note,
+        dead_letter_queue="dead",
+        make_channels=MakeChannels.ASSUME,
+    )
+)
+app.handler(handle)
+record = {
+    "messageId": "m",
+    "receiptHandle": "r",
+    "body": json.dumps({"n": 1}),
+    "attributes": {"ApproximateReceiveCount": "1"},
+    "messageAttributes": {},
+    "eventSource": "aws:sqs",
+    "eventSourceARN": "arn:aws:sqs:eu-west-1:000000000000:orders",
+}
+print(app.lambda_handler()({"Records": [record]}, None))
+"""
+
+
+@pytest.mark.parametrize("transport", list(TransportKind))
+def test_when_a_function_was_not_closed_then_its_process_ends_without_a_traceback(
+    transport: TransportKind,
+) -> None:
+    """Python has shut down its thread pools by the time `atexit` calls, and SDKs close in one."""
+    done = subprocess.run(
+        [sys.executable, "-c", FUNCTION, transport.value],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == "{'batchItemFailures': []}"

@@ -214,12 +214,12 @@ async def test_when_twelve_hours_are_nearly_over_then_no_more_is_asked_for_than_
     await clock.advance(10 * HOUR_S)
 
     refused = await consumer.extend([delivery], lease_s=11 * HOUR_S)
-    await clock.advance(2 * HOUR_S - 1)
+    await clock.advance(2 * HOUR_S - 5)
     late = await consumer.extend([delivery], lease_s=60)
 
     assert list(refused) == []
     hidden_s = [each["Entries"][0]["VisibilityTimeout"] for each in transport.requests(HIDE)]
-    assert hidden_s == [2 * HOUR_S, 1]
+    assert hidden_s == [2 * HOUR_S, 5]
     assert list(late) == []
 
 
@@ -263,3 +263,24 @@ def transport_with(count: int, **scripts: list[Answer]) -> ScriptedTransport:
     """A queue that holds so many messages."""
     lot = received(*(a_message() for _ in range(count)))
     return ScriptedTransport(receive_message=[lot], **scripts)
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+@pytest.mark.parametrize("is_asked_late", [True, False])
+async def test_when_a_lease_is_all_but_over_then_its_extension_proves_nothing(
+    queue: str, is_asked_late: bool
+) -> None:
+    """R6, R15: it may be granted to a receipt whose message another consumer has, too."""
+    clock = VirtualClock()
+    answer = asyncio.Event()
+    transport = transport_with(1, change_message_visibility_batch=[answer])
+    consumer = consumer_of(transport, clock, queue, lease=timedelta(seconds=30))
+    [delivery] = await consumer.receive(max_count=10, wait_s=0)
+
+    await clock.advance(29.5 if is_asked_late else 28)
+    extending = asyncio.create_task(consumer.extend([delivery], lease_s=30))
+    await clock.advance(0.2 if is_asked_late else 1.5)
+    answer.set()
+
+    assert [each.is_final for each in await extending] == [True]
+    assert len(transport.requests(HIDE)) == (0 if is_asked_late else 1)

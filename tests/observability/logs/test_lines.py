@@ -18,7 +18,7 @@ from pump.errors import ConnectionFailed
 from pump.loop.ending import Ending
 from pump.loop.lines import DeliveryLines
 from pump.observability.sampling import DeliverySampling, is_kept
-from pump.outcome import ABANDON, ACK, Defer, Reject, RejectionReason
+from pump.outcome import ABANDON, ACK, Defer, Fate, Reject, RejectionReason
 from pump.testing.builders import a_delivery, a_message
 from pump.testing.virtual_clock import VirtualClock
 from tests.docs.markdown import rows_under
@@ -219,7 +219,11 @@ def test_every_field_of_the_line_is_documented(set_up: SetUp) -> None:
         *_all_kinds(),
         ended(a_message(id=next(id_ for id_ in "abcdefgh" if is_kept(id_, 2)))),
         ended(
-            a_message(created_at_s=0.0), outcome=UNACCEPTABLE, destination="b", error=ValueError()
+            a_message(created_at_s=0.0),
+            outcome=UNACCEPTABLE,
+            destination="b",
+            error=ValueError(),
+            fate=Fate.ROUTED,
         ),
     )
     rows = rows_under(Path(__file__).parents[3] / "docs" / "logging.md", "## One line a delivery")

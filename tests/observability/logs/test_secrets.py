@@ -21,6 +21,7 @@ from pump.clock import SYSTEM_CLOCK
 from pump.crypto import Encryption, Key, KeyRing
 from pump.errors import ConfigurationError, ConnectionFailed, PumpError
 from pump.gateway_url import gateway_from_url
+from pump.secret import revealed
 from pump.serving import ServerOptions
 from pump.stores.spill import MemorySpill, SqliteSpill
 from tests.core.rig import Rig, Work
@@ -226,7 +227,7 @@ def test_when_a_key_is_refused_then_the_error_hides_it(material: Any) -> None:
 def test_when_settings_are_printed_then_their_secrets_are_not() -> None:
     """R57: and they are still in there, to be used."""
     settings = Settings.from_environment({**os.environ, "PUMP_GATEWAY": f"amqp://u:{PASSWORD}@h/"})
-    options = RunOptions(target="shop:app", gateway=settings.gateway)
+    options = RunOptions(target="shop:app", gateway=revealed(settings.gateway))
     server = ServerOptions(credentials={ACCESS_KEY_ID: AWS_SECRET})
 
     assert leaked(repr(options), repr(server)) == []

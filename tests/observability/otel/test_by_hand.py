@@ -29,7 +29,8 @@ async def test_when_messages_are_settled_by_hand_then_each_fate_is_counted() -> 
         await consumer.abandon(fourth)
 
         assert counters.value("queue_messages_received", queue="orders") == 4
-        assert counters.value("pump_lease_extensions", queue="orders") == 1
+        # Before its copy is sent, a rejected message is held as well.
+        assert counters.value("pump_lease_extensions", queue="orders") == 2
         assert counters.value("pump_messages_completed", queue="orders") == 1
         assert counters.value("pump_messages_retried", queue="orders") == 1
         assert counters.value("pump_messages_rejected", reason="DeliveryError") == 1
@@ -102,7 +103,8 @@ async def test_when_a_session_is_worked_off_then_it_is_counted_and_traced(spans:
     assert counters.value("pump_messages_retried", queue="orders") == 1
     # What came after the deferred one is handed back with it.
     assert counters.value("pump_messages_released", queue="orders") == 1
-    assert counters.value("pump_lease_extensions", queue="orders") == 1
+    # One of them before the copy of the rejected message is sent.
+    assert counters.value("pump_lease_extensions", queue="orders") == 2
     assert len(spans.named("settle orders")) == 3
     [received] = spans.named("receive orders")
     assert (received.attributes or {})["messaging.batch.message_count"] == 4

@@ -10,7 +10,7 @@ from pathlib import Path
 def copy_of(folder: Path) -> Path:
     """The files as they are now, log included, in a folder beside the first."""
     copy = Path(tempfile.mkdtemp(dir=folder, prefix="copy"))
-    for name in ("sqs.db", "sqs.db-wal"):
+    for name in ("sqs.db", "sqs.db-wal", "sqs.leases", "sqs.leases2"):
         if (folder / name).exists():
             shutil.copy(folder / name, copy / name)
     return copy

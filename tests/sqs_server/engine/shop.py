@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from gateways._sqlite.group_commit import Done
 from gateways.sqs_server.engine import Engine, Queue, ReceiptProblem, Store
 from gateways.sqs_server.engine.entries import Entry
+from gateways.sqs_server.engine.record import Hold, Record
 from gateways.sqs_server.model import Accepted, Counts, NewMessage, QueueAddress, Received
 from gateways.sqs_server.settings import QueueSettings, RedrivePolicy
 from pump.errors import StorageFailed
@@ -115,7 +116,13 @@ class PatientStore:
     async def open(self, engine: Engine) -> None:
         """Nothing to recover."""
 
-    async def aclose(self) -> None:
+    def note_receive(self, hold: Hold, records: Sequence[Record], offset_s: float) -> None:
+        """No crash is survived."""
+
+    def note_changes(self, records: Sequence[Record], offset_s: float) -> None:
+        """The same."""
+
+    async def aclose(self, *, frees: bool = True) -> None:
         self.release()
 
     def write(self, entry: Entry, done: Done) -> asyncio.Future[None]:

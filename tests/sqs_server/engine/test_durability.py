@@ -43,10 +43,11 @@ async def test_when_the_server_is_killed_then_what_it_confirmed_is_there(
     queue = again.use("orders")
 
     assert queue.settings == shop.queue.settings
+    await clock.advance(600)
     [got] = await again.receive()
     assert (got.id, got.body, got.sender) == (accepted.id, "grüße", "AKIA")
     assert got.attributes == attributes
-    assert got.receive_count == 2, "nothing is in flight, but what was received is counted"
+    assert got.receive_count == 2, "what was received is counted"
     assert got.first_received_at_s < clock.time_s()
     await again.engine.aclose()
     await shop.engine.aclose()
@@ -64,6 +65,7 @@ async def test_when_a_redrive_policy_looks_at_the_count_then_it_is_durable_at_on
 
     again = await crashed(shop, tmp_path)
     again.use("orders")
+    await clock.advance(30)
 
     assert await again.bodies() == []
     again.use("dead")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import attrs
 import pytest
 
-from gateways.sqs_server.engine import ReceiptProblem, queue as queue_module
+from gateways.sqs_server.engine import ReceiptProblem, SqliteStore, queue as queue_module
 from gateways.sqs_server.model import NewMessage
 from pump.testing.virtual_clock import VirtualClock
 
@@ -78,15 +80,63 @@ async def test_when_visibility_ends_then_the_group_starts_over_in_order(
 async def test_when_the_head_is_delayed_then_its_group_waits(
     shop: Shop, clock: VirtualClock
 ) -> None:
-    await shop.make("slow.fifo", delay_s=10)
-    await shop.send_fifo("1")
-    await shop.engine.configure(shop.queue, attrs.evolve(shop.queue.settings, delay_s=0))
+    await shop.make("slow.fifo")
+    await shop.send_fifo("1", delay_s=10)
     await shop.send_fifo("2")
     await shop.send_fifo("other", group="o")
 
     assert await shop.bodies() == ["other"]
     await clock.advance(10)
     assert await shop.bodies() == ["1", "2"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_when_the_delay_of_a_fifo_queue_is_changed_then_messages_in_it_follow(
+    tmp_path: Path, clock: VirtualClock, restarts: bool
+) -> None:
+    """R44: as AWS documents for FIFO queues; also after a restart."""
+
+    async def look_again(shop: Shop) -> Shop:
+        if not restarts:
+            return shop
+        await shop.engine.aclose()
+        again = await Shop.open(clock, SqliteStore(tmp_path))
+        again.use("slow.fifo")
+        return again
+
+    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    await shop.make("slow.fifo", delay_s=100)
+    await shop.send_fifo("1")
+    await clock.advance(10)
+    await shop.send_fifo("2")
+    await shop.engine.configure(shop.queue, attrs.evolve(shop.queue.settings, delay_s=8))
+    shop = await look_again(shop)
+    assert shop.counts() == (1, 0, 1), "the first one has waited for longer than eight seconds"
+
+    await shop.engine.configure(shop.queue, attrs.evolve(shop.queue.settings, delay_s=30))
+    shop = await look_again(shop)
+    assert shop.counts() == (0, 0, 2)
+    await clock.advance(20)
+    assert await shop.bodies() == ["1"]
+    await clock.advance(10)
+    await shop.engine.configure(shop.queue, attrs.evolve(shop.queue.settings, delay_s=900))
+
+    assert shop.counts() == (0, 1, 1), "who was received before is not delayed again"
+    await shop.engine.aclose()
+
+
+async def test_when_the_delay_of_a_standard_queue_is_changed_then_messages_in_it_do_not_follow(
+    shop: Shop, clock: VirtualClock
+) -> None:
+    """R44."""
+    await shop.make("slow", delay_s=100)
+    await shop.send("1")
+
+    await shop.engine.configure(shop.queue, attrs.evolve(shop.queue.settings, delay_s=0))
+
+    assert await shop.bodies() == []
+    await clock.advance(100)
+    assert await shop.bodies() == ["1"]
 
 
 async def test_when_messages_are_sent_then_their_sequence_numbers_have_20_digits_and_grow(

@@ -10,7 +10,6 @@ from typing import Any
 from hypothesis import given, settings, strategies as st
 
 from gateways.sqs_server.engine import Queue, SqliteStore
-from gateways.sqs_server.engine.record import DELAYED
 from gateways.sqs_server.model import NewMessage, Received
 from pump.testing.virtual_clock import VirtualClock
 
@@ -118,7 +117,8 @@ def picture(queue: Queue, clock: VirtualClock) -> dict[str, object]:
             r.sent_at_s,
             r.receive_count,
             r.first_at_s,
-            round(r.hold.due_s, 3) if r.phase == DELAYED and r.hold is not None else None,
+            r.phase,
+            round(r.hold.due_s, 3) if r.hold is not None else None,
         )
         for r in state.records.values()
     ]

@@ -144,6 +144,54 @@ async def test_when_a_url_is_presigned_with_the_secret_then_whoever_has_it_is_se
     }
 
 
+@pytest.mark.parametrize(
+    ("authorization", "code"),
+    [
+        (b"", b"MissingAuthenticationToken"),
+        (
+            b"Authorization: AWS4-HMAC-SHA256 Credential=AKIASTRANGER/20261118/eu-west-1/sqs/"
+            b"aws4_request, SignedHeaders=host, Signature=0\r\nX-Amz-Date: 20261118T000000Z\r\n",
+            b"UnrecognizedClientException",
+        ),
+    ],
+    ids=["none", "of a stranger"],
+)
+async def test_when_the_headers_have_no_signature_of_ours_then_no_body_is_waited_for(
+    world: World, authorization: bytes, code: bytes
+) -> None:
+    """Else a hundred strangers could fill the memory with bodies that are refused."""
+    await world.start(credentials={"AKIAEXAMPLE": "secret"})
+    wire = await world.connect()
+
+    await wire.say(
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n",
+        authorization,
+        b"Content-Length: 4000000\r\n\r\n",
+    )
+    reply = await wire.reply()
+
+    assert reply.status == 403
+    assert code in reply.body
+    assert reply.headers["connection"] == "close"
+
+
+async def test_when_a_get_without_authorization_would_change_something_then_it_is_refused(
+    world: World,
+) -> None:
+    await world.start()
+    host = b" HTTP/1.1\r\nHost: localhost\r\n"
+
+    refused = await world.ask(b"GET /?Action=CreateQueue&QueueName=q" + host + b"\r\n")
+    listed = await world.ask(b"GET /?Action=ListQueues" + host + b"\r\n")
+    signed = await world.ask(
+        b"GET /?Action=CreateQueue&QueueName=q" + host + b"Authorization: AWS4 x\r\n\r\n"
+    )
+
+    assert (refused.status, listed.status, signed.status) == (403, 200, 200)
+    assert b"AccessDenied" in refused.body
+    assert [call.operation for call in world.operations.calls] == ["ListQueues", "CreateQueue"]
+
+
 async def test_when_boto3_signs_with_another_secret_then_it_is_refused(world: World) -> None:
     await world.start(credentials={"AKIAEXAMPLE": "secret"})
     client = await asyncio.to_thread(_client, world.bound.url, "wrong")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from gateways.sqs_server.http import HttpLimits
+from gateways.sqs_server.protocol import Call
 from pump.testing.virtual_clock import VirtualClock
 
 from .conftest import World, json_request
@@ -151,21 +156,106 @@ async def test_when_a_connection_is_idle_then_it_is_closed_in_time(
     assert await wire.is_closed()
 
 
-async def test_when_there_are_too_many_connections_then_the_next_is_turned_away(
+async def test_when_all_connections_have_requests_under_way_then_the_next_is_turned_away(
     world: World,
 ) -> None:
     await world.start(limits=HttpLimits(max_connections=2))
+    under_way, is_over = asyncio.Semaphore(0), asyncio.Event()
+
+    async def wait(call: Call) -> Mapping[str, Any]:
+        under_way.release()
+        await is_over.wait()
+        return {}
+
+    world.operations.operate = wait
     first, second = await world.connect(), await world.connect()
     for wire in (first, second):
         await wire.say(json_request())
-        await wire.reply()
+        await under_way.acquire()
 
     third = await world.connect()
 
     assert (await third.reply()).status == 503
     assert await third.is_closed()
-    await first.say(json_request())
+    is_over.set()
     assert (await first.reply()).status == 200
+
+
+@pytest.mark.parametrize(
+    "half", [b"", b"POST / HT", json_request(b"{}")[:-1]], ids=["silent", "head", "body"]
+)
+async def test_when_half_open_connections_take_every_place_then_others_are_served_at_once(
+    world: World, clock: VirtualClock, half: bytes
+) -> None:
+    """The clock stands still: nothing is waited for."""
+    await world.start(limits=HttpLimits(max_connections=3), clock=clock)
+    kept = await world.connect()
+    await kept.say(json_request())
+    await kept.reply()
+    for _ in range(10):
+        await clock.advance(0.001)
+        wire = await world.connect()
+        await wire.say(half)
+
+    assert (await world.ask(json_request())).status == 200
+    await kept.say(json_request())
+    assert (await kept.reply()).status == 200, "who is half-open goes before who is idle"
+
+
+async def test_when_idle_connections_take_every_place_then_the_oldest_has_to_go(
+    world: World, clock: VirtualClock
+) -> None:
+    await world.start(limits=HttpLimits(max_connections=2), clock=clock)
+    first, second = await world.connect(), await world.connect()
+    for wire in (first, second):
+        await clock.advance(1)
+        await wire.say(json_request())
+        await wire.reply()
+
+    assert (await world.ask(json_request())).status == 200
+    assert await first.is_closed()
+    await second.say(json_request())
+    assert (await second.reply()).status == 200
+
+
+async def test_when_many_long_bodies_come_at_once_then_they_are_read_in_turn(
+    world: World, clock: VirtualClock
+) -> None:
+    await world.start(limits=HttpLimits(max_body_bytes=1000, max_buffered_bytes=1500), clock=clock)
+    request = json_request(b" " * 998 + b"{}")
+    slow, waiting = await world.connect(), await world.connect()
+    await slow.say(request[:-1])
+    await world.ask(json_request())  # by now the first one is being read
+    await waiting.say(request[:-1])
+    await world.ask(json_request())
+    await waiting.say(request[-1:])
+    done_before = len(world.operations.calls)
+    await slow.say(request[-1:])
+
+    assert (await slow.reply()).status == 200
+    assert (await waiting.reply()).status == 200
+    assert done_before == 2, "what waits its turn is not read"
+
+
+async def test_when_the_turn_of_a_long_body_does_not_come_then_it_is_told_to_try_again(
+    world: World, clock: VirtualClock
+) -> None:
+    limits = HttpLimits(max_buffered_bytes=10, body_timeout_s=5)
+    await world.start(limits=limits, clock=clock)
+    slow = await world.connect()
+    await slow.say(json_request(b" " * 20 + b"{}")[:-1])
+    await world.ask(json_request())
+    waiting = await world.connect()
+    await clock.advance(3)
+    await waiting.say(json_request(b" " * 20 + b"{}")[:-1])
+    await world.ask(json_request())
+
+    await clock.advance(2)
+    slow_reply = await slow.reply()
+    await waiting.say(b"}")
+
+    assert slow_reply.status == 408
+    assert (await waiting.reply()).status == 200
 
 
 async def test_when_a_connection_closes_then_its_place_is_free(world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateways.sqs_server.http.origin import refusal_of
+from gateways.sqs_server.http.origin import refusal_of, refusal_of_change
 
 NOBODY: frozenset[str] = frozenset()
 
@@ -19,7 +19,6 @@ NOBODY: frozenset[str] = frozenset()
         "host.docker.internal:9324",
         "queues:9324",
         "message_queue",
-        "sqs.us-east-1.amazonaws.com",
         "sqs.us-east-1.localhost.localstack.cloud:4566",
         "10.0.0.5:9324",
         "",
@@ -30,7 +29,19 @@ def test_when_an_sdk_uses_a_local_name_then_it_is_served(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:9324", "localhost.evil.example", "[::1", "127.0.0.1.x.y"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:9324",
+        "localhost.evil.example",
+        "[::1",
+        "127.0.0.1.x.y",
+        "evil.local",
+        "evil.lan:9324",
+        "evil.internal",
+        "sqs.us-east-1.amazonaws.com",
+        "evil.s3-website-us-east-1.amazonaws.com",
+    ],
 )
 def test_when_a_strangers_name_is_bound_to_loopback_then_it_is_refused(host: str) -> None:
     refusal = refusal_of({"host": host}, NOBODY)
@@ -39,8 +50,30 @@ def test_when_a_strangers_name_is_bound_to_loopback_then_it_is_refused(host: str
     assert refusal.query_code == "AccessDenied"
 
 
-def test_when_a_name_is_allowed_then_it_is_served() -> None:
-    assert refusal_of({"host": "sqs.dev.example:80"}, frozenset({"sqs.dev.example"})) is None
+@pytest.mark.parametrize("name", ["sqs.dev.example", "sqs.us-east-1.amazonaws.com"])
+def test_when_a_name_is_allowed_then_it_is_served(name: str) -> None:
+    assert refusal_of({"host": f"{name}:80"}, frozenset({name})) is None
+
+
+@pytest.mark.parametrize("referer", ["https://evil.example/page?q", "null", "", "about:blank"])
+def test_when_a_page_of_another_site_refers_to_us_then_it_is_refused(referer: str) -> None:
+    assert refusal_of({"host": "localhost", "referer": referer}, NOBODY) is not None
+    own = {"host": "localhost", "referer": "http://localhost:3000/page#top"}
+    assert refusal_of(own, NOBODY) is None
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "OPTIONS"])
+@pytest.mark.parametrize("operation", ["CreateQueue", "SendMessage", "ReceiveMessage"])
+def test_when_an_image_asks_for_a_change_then_it_is_refused(method: str, operation: str) -> None:
+    """A browser that sends neither Origin nor Sec-Fetch-Site says nothing but its Host."""
+    refusal = refusal_of_change(method, {"host": "localhost"}, operation)
+
+    assert refusal is not None
+    assert refusal.query_code == "AccessDenied"
+    assert operation in refusal.message
+    assert refusal_of_change(method, {"authorization": "AWS4-HMAC-SHA256 x"}, operation) is None
+    assert refusal_of_change("POST", {"host": "localhost"}, operation) is None
+    assert refusal_of_change(method, {"host": "localhost"}, "ListQueues") is None
 
 
 @pytest.mark.parametrize(

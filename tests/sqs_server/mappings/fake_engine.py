@@ -73,7 +73,13 @@ class FakeEngine:
         return self.queues.get(address)
 
     async def receive(
-        self, queue: FakeQueue, *, max_count: int, wait_s: float, visibility_s: int
+        self,
+        queue: FakeQueue,
+        *,
+        max_count: int,
+        wait_s: float,
+        visibility_s: int,
+        is_inside: bool,
     ) -> list[Received]:
         if self.refuses_receives:
             raise StorageFailed("queues.db", "no room")

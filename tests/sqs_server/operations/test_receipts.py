@@ -37,6 +37,23 @@ async def test_when_a_receipt_is_garbage_then_the_refusal_quotes_it(
     assert refused.message == 'The input receipt handle "garbage" is not a valid receipt handle.'
 
 
+@pytest.mark.parametrize("operation", ["DeleteMessage", "ChangeMessageVisibility"])
+async def test_when_a_receipt_is_another_queues_then_the_refusal_says_so_in_the_words_of_aws(
+    service: Service, operation: str
+) -> None:
+    """R44."""
+    url, other = await service.queue("one"), await service.queue("two")
+    await service.send(url)
+    [message] = await service.receive(url)
+    receipt = message["ReceiptHandle"]
+    timeout = {"VisibilityTimeout": 1} if operation == "ChangeMessageVisibility" else {}
+
+    refused = await service.refusal(operation, QueueUrl=other, ReceiptHandle=receipt, **timeout)
+
+    assert refused.code == "ReceiptHandleIsInvalid"
+    assert refused.message == f'The receipt handle "{receipt}" is not valid for this queue.'
+
+
 async def test_when_a_standard_message_s_timeout_is_over_then_its_receipt_still_deletes(
     service: Service,
 ) -> None:

@@ -1,4 +1,9 @@
-"""Batches: written once under a number of their own, and removed when all in them is done."""
+"""Batches: written once under a number of their own, and removed when all in them is done.
+
+The batch goes at once, with the bodies in it; the ends of its leases, which are empty, stay for as
+long as a late copy of the batch's own write may still arrive: it would bring back messages of which
+every reader sees that they are done. Then the batch is removed again, and after it the leases.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +18,16 @@ _MAX_KEYS = 1000
 """The most one removal takes."""
 
 
-def put_batch(key: str, body: bytes) -> Steps[bool | Undecided]:
+def put_batch(key: str, body: bytes, first_lease: str) -> Steps[bool | Undecided]:
     """Write a batch under a number that was taken for it. False when there is another one of
     that number, because the tail was lost: take a new number.
+
+    A batch that is not there, whose first lease is, was written and is done: not written again.
     """
     put = Put(key, body, is_new=True)
-    verdict = yield from write(put, lambda there: there.body == body, is_doubtful=True)
+    verdict = yield from write(
+        put, lambda there: there.body == body, is_doubtful=True, witness=first_lease
+    )
     match verdict:
         case Written() | Gone():
             # The number is ours: what was there and is gone was this batch, all of it done.
@@ -47,11 +56,11 @@ def confirm(key: str) -> Steps[bool | Undecided]:
     return there if isinstance(there, Undecided) else isinstance(there, Found)
 
 
-def clean_up(key: str, leases: Sequence[str]) -> Steps[bool]:
-    """Remove a batch of which all is done, then its leases, in this order; whether it is all
+def clean_up(batches: Sequence[str], leases: Sequence[str]) -> Steps[bool]:
+    """Remove batches of which all is done, then their leases, in this order; whether it is all
     gone. May be done by anyone, again, and left half done.
     """
-    if not isinstance((yield Remove([key])), Removed):
+    if not (yield from remove_all(batches)):
         return False
     return (yield from remove_all(leases))
 

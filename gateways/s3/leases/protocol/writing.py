@@ -52,10 +52,15 @@ Verdict = Written | Lost | Gone | Undecided
 
 
 def write(
-    put: Put, is_ours: Callable[[Found], bool], *, is_doubtful: bool = False
+    put: Put,
+    is_ours: Callable[[Found], bool],
+    *,
+    is_doubtful: bool = False,
+    witness: str | None = None,
 ) -> Steps[Verdict]:
     """Write on a condition and say who won. `is_doubtful` when an earlier write of ours may be
-    what stands there.
+    what stands there. `witness` is an object that is there only if what we write has been: with it,
+    an answer that was lost is not taken for a write that was.
     """
     error: GatewayError = Throttled(put.key)
     for _ in range(MAX_TRIES):
@@ -72,6 +77,10 @@ def write(
         verdict = _judge(put, reply, (yield from read(put.key)), is_ours)
         if verdict is not None:
             return verdict
+        if witness is not None:
+            seen = yield from read(witness, has_body=False)
+            if isinstance(seen, Found):
+                return Gone()
     return Undecided(error)
 
 

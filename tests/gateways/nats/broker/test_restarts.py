@@ -13,8 +13,9 @@ from pump import App, Command, hybrid
 from pump.backoff import Backoff
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConnectionFailed, InvalidReceipt, SessionLocked
+from pump.message import Delivery
 from pump.stores.spill import MemorySpill
-from pump.testing.builders import a_message, ack
+from pump.testing.builders import a_message, ack, defer
 from tests.brokers.nats_server import NatsServer
 
 from .bench import PATIENTLY, Bench, gateway_at, ids, surely
@@ -133,6 +134,35 @@ async def test_when_the_server_is_killed_then_a_lease_it_wrote_down_lasts(
         assert not await others.receive(max_count=1, wait_s=0.3)
     assert not await surely(lambda: consumer.settle([ack(held)]))
     assert await bench.take_all() == []
+
+
+async def test_when_the_server_is_killed_then_what_was_deferred_is_neither_early_nor_at_its_lease(
+    server: NatsServer, bench: Bench, gateway: NatsGateway
+) -> None:
+    """R17: a server keeps whole seconds only, and forgets a deferral of the last moment."""
+    delay_s = 5.0
+    await gateway.producer(bench.queue).send([a_message(id=str(n)) for n in range(6)])
+    consumer = gateway.consumer(bench.subscription())
+    received: list[Delivery] = []
+    while len(received) < 6:
+        received += await consumer.receive(max_count=6, wait_s=5.0)
+    due_at_s: dict[str, float] = {}
+    for some in (received[:3], received[3:]):
+        # Long enough for the server to have written down what was before.
+        await SYSTEM_CLOCK.sleep(1.5)
+        assert not await consumer.settle([defer(each, seconds=delay_s) for each in some])
+        due_at_s |= {each.message.id: SYSTEM_CLOCK.now_s() + delay_s for each in some}
+
+    await restart(server)
+    early: dict[str, float] = {}
+    while due_at_s:
+        found = await surely(lambda: consumer.receive(max_count=6, wait_s=0.5))
+        for each in found:
+            early[each.message.id] = due_at_s.pop(each.message.id) - SYSTEM_CLOCK.now_s()
+            assert SYSTEM_CLOCK.now_s() < received[0].lease_expires_at_s, "only at its lease"
+
+    # The server was told a moment before we looked at the clock.
+    assert max(early.values()) < 0.05
 
 
 async def test_when_the_server_is_killed_then_a_delayed_message_still_comes(

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 
 import aiormq
 import pytest
 
 from gateways.rabbitmq import RabbitMQGateway
-from pump.testing.builders import a_message, a_subscription, ack, defer
-from tests.gateways.work import make
+from pump import App, hybrid
+from pump.backoff import Backoff
+from pump.clock import SYSTEM_CLOCK
+from pump.message import Delivery
+from pump.testing.builders import a_message, a_subscription, abandon, ack, defer
+from tests.gateways.work import Job, a_job, a_job_subscription, make
+
+from .conftest import OpenGateway
 
 pytestmark = pytest.mark.broker
 
@@ -40,6 +47,38 @@ async def test_when_messages_keep_coming_while_receives_end_then_none_is_counted
 
     await sending
     assert set(attempts) == {1}
+
+
+async def test_when_messages_were_handed_back_unread_then_they_keep_all_their_retries(
+    open_gateway: OpenGateway, name: str
+) -> None:
+    """T5: `max_retries=2` is three runs, however often a pump that was stopped had them."""
+    failure = hybrid(2, backoff=Backoff(initial=timedelta(milliseconds=100)))
+    subscription = a_job_subscription(name, failure=failure)
+    runs: Counter[int] = Counter()
+
+    async def fail(job: Job) -> None:
+        runs[job.number] += 1
+        raise ValueError(job.number)
+
+    await make(await open_gateway(), subscription)
+    await (await open_gateway()).producer(name).send([a_job(number) for number in range(3)])
+    for _ in range(3):
+        gateway = await open_gateway()
+        consumer = gateway.consumer(subscription)
+        received: list[Delivery] = []
+        while len(received) < 3:
+            received += await consumer.receive(max_count=3, wait_s=WAIT_S)
+        assert not await consumer.settle([abandon(each) for each in received])
+        await gateway.aclose()
+    app = App(await open_gateway())
+    app.register(Job, fail)
+    app.subscribe(subscription)
+    async with app, app.pumping():
+        while runs.total() < 9:
+            await SYSTEM_CLOCK.sleep(0.01)
+
+    assert runs == {0: 3, 1: 3, 2: 3}
 
 
 async def test_when_leases_end_and_the_dead_letter_queue_is_missing_then_the_others_are_kept(

@@ -1,4 +1,5 @@
-"""A broker that is killed, as by a power cut, and started again on the same data."""
+"""A broker that is killed, as by a power cut, and started again on the same data; and one that is
+short of memory."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from datetime import timedelta
 import pytest
 
 from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings
-from pump.errors import GatewayError
+from pump.errors import GatewayError, Throttled
 from pump.subscription import Subscription
-from pump.testing.builders import a_message, a_subscription
+from pump.testing.builders import a_message, a_subscription, defer
 from tests.brokers.rabbitmq_server import RabbitMQ
-from tests.gateways.work import a_job_subscription, make, send_surely, work_off
+from tests.gateways.work import a_job_subscription, make, receive_surely, send_surely, work_off
 
 # Each test starts a server twice, which takes a busy machine a while.
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
@@ -38,7 +39,6 @@ async def test_when_the_broker_is_killed_and_comes_back_then_the_pump_handles_ev
     """R51, T3: every confirmed send survives, and nobody has to restart the pump."""
     subscription = a_job_subscription("orders")
     await make(gateway, subscription)
-    await asyncio.to_thread(server.wait_for_queue, "orders")
     killings: list[asyncio.Task[None]] = []
 
     async def kill() -> None:
@@ -68,8 +68,6 @@ async def test_when_the_broker_is_killed_then_delays_and_sessions_outlive_it(
     session = await gateway.accept_session(queue, "a", wait_s=5)
     assert session is not None
     [first, *_] = await session.receive(max_count=2, wait_s=5)
-    for name in ("orders", "orders.session:a", "orders.session:b", "orders.delay.2048"):
-        await asyncio.to_thread(server.wait_for_queue, name)
 
     await asyncio.to_thread(server.kill)
     await asyncio.to_thread(server.start)
@@ -78,6 +76,84 @@ async def test_when_the_broker_is_killed_then_delays_and_sessions_outlive_it(
     assert await bodies_of(gateway, queue, "a", 4) == [b"a1", b"a2", b"a3", b"a4"]
     await send_surely(gateway, "orders", a_message("b2", group="b"))
     assert await bodies_of(gateway, queue, "b", 2) == [b"b1", b"b2"]
+
+
+@pytest.mark.slow
+async def test_when_the_broker_is_killed_right_after_a_confirm_then_new_queues_keep_their_messages(
+    server: RabbitMQ, gateway: RabbitMQGateway
+) -> None:
+    """T3, law 2: after the first post to a new queue, the first delayed post, the first deferral
+    and the first message of a session, each once as the last thing before the kill.
+    """
+    for number in range(4):
+        await _kill_after_the_first_of_each(server, gateway, number)
+
+
+async def _kill_after_the_first_of_each(
+    server: RabbitMQ, gateway: RabbitMQGateway, number: int
+) -> None:
+    queue, sessions = a_subscription(f"new-{number}"), _with_sessions(f"sorted-{number}")
+    other = a_subscription(f"other-{number}")
+    await make(gateway, sessions)
+    await make(gateway, queue)
+    producer, consumer = gateway.producer(queue.queue), gateway.consumer(queue)
+    await producer.send([a_message("deferred")])
+    [received] = await consumer.receive(max_count=1, wait_s=30)
+
+    async def defer_it() -> None:
+        assert not await consumer.settle([defer(received, seconds=6)])
+
+    async def delay() -> None:
+        await producer.send([a_message("delayed")], delay_s=3)
+
+    async def post() -> None:
+        await make(gateway, other)
+        await gateway.producer(other.queue).send([a_message("posted")])
+
+    async def sort_in() -> None:
+        await gateway.producer(sessions.queue).send([a_message("sorted", group="a")])
+        assert await gateway.accept_session(sessions, "a", wait_s=30)
+
+    steps = [defer_it, delay, post, sort_in]
+    for step in steps[number:] + steps[:number]:
+        await step()
+    await asyncio.to_thread(server.kill)
+    await asyncio.to_thread(server.start)
+
+    assert await _received(gateway, queue, 2) == {b"delayed", b"deferred"}
+    assert await _received(gateway, other, 1) == {b"posted"}
+    assert await bodies_of(gateway, sessions, "a", 1) == [b"sorted"]
+
+
+async def test_when_the_broker_is_short_of_memory_then_every_send_is_answered_and_closing_ends(
+    server: RabbitMQ,
+) -> None:
+    """R51: the broker reads nothing more from a connection that publishes, not even that a channel
+    is to be opened or closed.
+    """
+    gateway = RabbitMQGateway(RabbitMQSettings.from_url(f"{server.url()}?confirm_timeout=1"))
+    await gateway.open()
+    await make(gateway, a_subscription("orders"))
+    await asyncio.to_thread(server.be_short_of_memory)
+
+    async with asyncio.timeout(60):
+        for delay_s in (0, 0, 2):
+            with pytest.raises(Throttled):
+                await gateway.producer("orders").send([a_message()], delay_s=delay_s)
+        with pytest.raises(Throttled):
+            await gateway.producer("others").send([a_message()])
+        await gateway.aclose()
+
+
+def _with_sessions(queue: str) -> Subscription:
+    return a_subscription(queue, lease=timedelta(seconds=30), options={"sessions": True})
+
+
+async def _received(gateway: RabbitMQGateway, queue: Subscription, count: int) -> set[bytes]:
+    bodies: set[bytes] = set()
+    while len(bodies) < count:
+        bodies |= {each.message.body for each in await receive_surely(gateway, queue)}
+    return bodies
 
 
 async def bodies_of(

@@ -7,11 +7,21 @@ import asyncio
 import pytest
 
 from gateways.rabbitmq import RabbitMQSettings
-from pump.clock import breathe
+from pump import App
+from pump.clock import SYSTEM_CLOCK, breathe
 from pump.errors import ConnectionFailed
 from pump.testing.builders import a_message, a_subscription, ack
 from tests.brokers.tcp_proxy import TcpProxy
-from tests.gateways.work import a_job_subscription, make, receive_surely, send_surely, work_off
+from tests.gateways.work import (
+    PATIENCE_S,
+    Job,
+    a_job,
+    a_job_subscription,
+    make,
+    receive_surely,
+    send_surely,
+    work_off,
+)
 
 from .conftest import OpenGateway
 from .places import until_consumed, via
@@ -40,6 +50,48 @@ async def test_when_connections_are_cut_again_and_again_then_the_pump_handles_ev
         assert set(handled) == set(range(300))
         assert cut_count >= 14
         assert proxy.connection_count > 5
+
+
+async def test_when_the_connection_is_cut_then_only_what_ran_is_handled_again(
+    open_gateway: OpenGateway, rabbitmq_url: str, name: str
+) -> None:
+    """Law 3: leases end with their connection. The handler that runs is told, and what was only
+    prefetched is not started.
+    """
+    async with TcpProxy(RabbitMQSettings.from_url(rabbitmq_url).port) as proxy:
+        gateway = await open_gateway(via(rabbitmq_url, proxy.port))
+        subscription = a_job_subscription(name, concurrency=1, prefetch=19)
+        runs: list[int] = []
+        cancelled: list[int] = []
+        is_running, is_done = asyncio.Event(), asyncio.Event()
+
+        async def handle(job: Job) -> None:
+            runs.append(job.number)
+            if len(runs) == 1:
+                is_running.set()
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    cancelled.append(job.number)
+                    raise
+            if len(set(runs)) == 20:
+                is_done.set()
+
+        app = App(gateway)
+        app.register(Job, handle)
+        app.subscribe(subscription)
+        await make(gateway, subscription)
+        await gateway.producer(name).send([a_job(number) for number in range(20)])
+        async with app, app.pumping() as dispatcher:
+            await is_running.wait()
+            # Some wait behind it: how many is the broker's business.
+            while dispatcher.performers[0].stats.received < 2:
+                await SYSTEM_CLOCK.sleep(0.01)
+            proxy.sever()
+            await asyncio.wait_for(is_done.wait(), PATIENCE_S)
+
+        assert cancelled == runs[:1]
+        assert sorted(runs[1:]) == list(range(20))
 
 
 async def test_when_the_broker_is_away_then_calls_say_so_and_recover_by_themselves(

@@ -255,7 +255,7 @@ def test_when_a_request_of_a_batch_goes_wrong_then_it_is_there_once(fault: str, 
     s3, key = a_bucket(), batch_key(KEYS, BATCH)
     body = encode_batch(Content([Letter.of(a_message("A")), Letter.of(a_message("B"))], 0.0))
 
-    is_put = play(put_batch(key, body), s3, [*[UNANSWERED] * place, fault])
+    is_put = play(put_batch(key, body, KEY), s3, [*[UNANSWERED] * place, fault])
 
     assert is_put is True
     assert s3.objects[key].body == body
@@ -266,7 +266,7 @@ def test_when_another_batch_has_the_number_then_the_sender_is_told() -> None:
     s3, key = a_bucket(), batch_key(KEYS, BATCH)
     s3.apply(Put(key, b"theirs"))
 
-    is_put = play(put_batch(key, b"ours"), s3)
+    is_put = play(put_batch(key, b"ours", KEY), s3)
 
     assert is_put is False
     assert s3.objects[key].body == b"theirs"
@@ -275,7 +275,7 @@ def test_when_another_batch_has_the_number_then_the_sender_is_told() -> None:
 def test_when_a_batch_is_done_before_its_answer_comes_then_it_was_sent() -> None:
     """R1: taken, handled and removed while the sender still asks."""
     s3, key = a_bucket(), batch_key(KEYS, BATCH)
-    steps = put_batch(key, b"body")
+    steps = put_batch(key, b"body", KEY)
     put = next(steps)
     s3.apply(put)
     get = steps.send(s3.apply(put))
@@ -292,7 +292,7 @@ def test_when_a_batch_is_gone_then_a_claim_of_it_is_not_confirmed() -> None:
     s3, key = a_bucket(), batch_key(KEYS, BATCH)
     s3.apply(Put(key, b"body"))
     was_there = play(confirm(key), s3, [LOST, UNANSWERED])
-    play(clean_up(key, lease_keys(KEYS, BATCH)), s3)
+    play(clean_up([key], lease_keys(KEYS, BATCH)), s3)
     claimed = play(claim_fresh(KEY, a_lease()), s3)
 
     assert was_there is True
@@ -312,10 +312,10 @@ def test_when_cleaning_up_is_left_half_done_then_no_lease_goes_before_its_batch(
     for lease in leases:
         s3.apply(Put(lease, b""))
 
-    leave(clean_up(key, leases), s3, after)
+    leave(clean_up([key], leases), s3, after)
 
     assert (key not in s3.objects) or all(lease in s3.objects for lease in leases)
-    assert play(clean_up(key, leases), s3) is True
+    assert play(clean_up([key], leases), s3) is True
     assert s3.objects == {}
 
 
@@ -324,7 +324,7 @@ def test_when_a_removal_gets_no_answer_then_leases_stay() -> None:
     s3, key = a_bucket(), batch_key(KEYS, BATCH)
     s3.apply(Put(KEY, b""))
 
-    is_clean = play(clean_up(key, [KEY]), s3, [LOST])
+    is_clean = play(clean_up([key], [KEY]), s3, [LOST])
 
     assert is_clean is False
     assert KEY in s3.objects

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -264,6 +265,7 @@ async def test_when_a_process_died_while_cleaning_up_then_the_next_one_finishes(
     await queue.send(list(map(a_message, "AB")), delay_s=0.0)
     await ack_all(queue, await take_all(queue))
     world.s3.apply(Remove(world.keys("messages/")))
+    await world.clock.advance(LINGER_S + 5.0)
     await queue.send([a_message("C")], delay_s=0.0)
 
     assert bodies(await take(world.process(), 3)) == "C"
@@ -394,3 +396,122 @@ async def test_when_a_busy_store_decides_nothing_then_the_receive_says_so(world:
     await world.clock.advance(5.0)
 
     assert bodies(await take(queue)) == "B"
+
+
+async def test_when_the_last_of_a_batch_is_acked_then_its_bodies_are_gone_at_once(
+    world: World,
+) -> None:
+    """R49: no time passes, and nobody receives or closes."""
+    queue = world.process()
+    await queue.send(list(map(a_message, "AB")), delay_s=0.0)
+    held = await take_all(queue)
+
+    await ack_all(queue, held[:1])
+    await world.clock.settle()
+    assert len(world.keys("messages/")) == 1
+    await ack_all(queue, held[1:])
+    await world.clock.settle()
+
+    assert world.keys("messages/") == []
+    assert [world.s3.objects[key].body for key in world.keys("pending/")] == [b"", b""]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_when_a_consumer_acks_and_closes_then_no_body_stays_behind(
+    world: World, count: int
+) -> None:
+    """R49: there is nobody who would remove it later."""
+    sender, queue = world.process(), world.process(turns=2)
+    for _ in range(count):
+        await sender.send(list(map(a_message, "AB")), delay_s=0.0)
+
+    await ack_all(queue, await take_all(queue))
+    await queue.aclose()
+
+    assert world.keys("messages/") == []
+
+
+async def test_when_two_processes_did_a_batch_and_close_then_no_body_stays_behind(
+    world: World,
+) -> None:
+    """R49: neither knows by itself that all is done; the last one looks once more."""
+    first, second = world.process(), world.process()
+    await first.send(list(map(a_message, "ABCD")), delay_s=0.0)
+    ours, theirs = await take(first, 2), await take(second, 2)
+    await ack_all(first, ours)
+    await first.aclose()
+    assert len(world.keys("messages/")) == 1
+
+    await ack_all(second, theirs)
+    await second.aclose()
+
+    assert world.keys("messages/") == []
+
+
+async def test_when_a_late_copy_of_a_batch_arrives_then_what_was_acked_does_not_come_back(
+    world: World,
+) -> None:
+    """R5, R49: its write was repeated, and the first of the two was done before the second came."""
+    queue, other = world.process(), world.process()
+    await queue.send(list(map(a_message, "AB")), delay_s=0.0)
+    [key] = world.keys("messages/")
+    copy = Put(key, world.s3.objects[key].body, is_new=True)
+    await ack_all(queue, await take_all(queue))
+    await world.clock.settle()
+    assert world.keys("messages/") == []
+
+    await world.clock.advance(LINGER_S / 2)
+    world.s3.apply(copy)
+
+    assert await take(other, 2) == await take(world.process(), 2) == await take(queue, 2) == []
+    await world.clock.advance(LINGER_S * 2)
+    for each in (queue, other):
+        assert await take(each, 2) == []
+    await world.clock.settle()
+    assert world.keys("messages/") == world.keys("pending/") == []
+
+
+async def test_when_a_batch_is_done_before_its_unanswered_send_is_repeated_then_it_is_not(
+    world: World,
+) -> None:
+    """R5, R49: the ends of its messages show that it was there."""
+    sender, receiver = world.process(), world.process()
+    may_go, way = asyncio.Event(), world.stores[0]
+
+    def is_of_batch(kind: type[Put | Get]) -> Callable[[Request], bool]:
+        return lambda request: isinstance(request, kind) and "messages/" in request.key
+
+    way.faults.append((is_of_batch(Put), UNANSWERED))
+    way.gate = lambda request: may_go if is_of_batch(Get)(request) else None
+    sending = asyncio.create_task(sender.send([a_message("A")], delay_s=0.0))
+    await world.clock.settle()
+
+    await ack_all(receiver, await take_all(receiver))
+    await world.clock.settle()
+    may_go.set()
+    await world.clock.advance(5.0)
+    assert len(await sending) == 1
+
+    assert world.keys("messages/") == []
+    assert await take(world.process()) == []
+
+
+async def test_when_leases_were_left_by_processes_that_closed_then_old_ones_are_removed(
+    world: World,
+) -> None:
+    """R49, R5: young ones stay, for as long as a copy of their batch may be on its way."""
+    for _ in range(20):
+        gone = world.process()
+        await gone.send([a_message()], delay_s=0.0)
+        await ack_all(gone, await take(gone))
+        await gone.aclose()
+    await world.process().send([a_message("last")], delay_s=0.0)
+    young = world.process()
+    held = await take(young)
+    assert len(world.keys("pending/")) == 21
+
+    await world.clock.advance(LINGER_S + 5.0)
+    await take(world.process())
+
+    assert bodies(held) == "last"
+    assert len(world.keys("pending/")) == 1

@@ -12,6 +12,7 @@ from pump.clock import SYSTEM_CLOCK, breathe
 from pump.errors import ConnectionFailed
 from pump.testing.builders import a_message, a_subscription, ack
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
+from tests.brokers.tcp_proxy import TcpProxy
 from tests.gateways.work import make
 
 from .conftest import OpenGateway
@@ -133,3 +134,28 @@ async def test_when_what_came_for_nobody_cannot_be_handed_back_then_its_lock_is_
     receiving.cancel()
 
     assert len(await other.consumer(subscription).receive(max_count=1, wait_s=20)) == 1
+
+
+async def test_when_the_service_does_not_answer_any_more_then_closing_ends_all_the_same(
+    open_gateway: OpenGateway,
+    servicebus: ServiceBusPeer,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Law 5: each request would be waited for, one after the other, for half a minute."""
+    monkeypatch.setattr("gateways.servicebus.gateway.HANDING_BACK_S", 1.0)
+    monkeypatch.setattr("gateways.servicebus.connection.CLOSING_S", 1.0)
+    monkeypatch.setattr("gateways.servicebus.handle.CLOSING_S", 1.0)
+    async with TcpProxy(servicebus.amqp_port) as proxy:
+        gateway = await open_gateway(port=proxy.port)
+        subscription = a_subscription(name)
+        await make(gateway, subscription)
+        await gateway.producer(name).send([a_message() for _ in range(3)])
+        consumer = gateway.consumer(subscription)
+        received = await consumer.receive(max_count=3, wait_s=5)
+        await consumer.extend(received, lease_s=30.0)
+
+        proxy.freeze()
+        await asyncio.wait_for(gateway.aclose(), 20)
+
+        assert received

@@ -161,7 +161,7 @@ async def test_when_somebody_else_has_set_a_state_then_it_is_left_alone(
     session = await accept(gateway, subscription, "a")
     [held] = await session.receive(max_count=1, wait_s=2)
     await session.settle([defer(held, seconds=3)])
-    assert await session.receive(max_count=1, wait_s=0.0) == ()
+    assert await session.receive(max_count=1, wait_s=0.0) == []
     [again] = await session.receive(max_count=1, wait_s=10)
     await session.settle([ack(again)])
 

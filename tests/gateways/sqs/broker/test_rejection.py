@@ -220,3 +220,29 @@ async def test_when_messages_cannot_be_mapped_then_they_go_to_the_invalid_queue_
     assert packed(copies[sent[0].id])["e"] == "empty"
     assert {headers_of(copy)[headers.ATTEMPTS] for copy in copies.values()} == {"1"}
     assert await bench.plain.depth("jobs") == (0, 0, 0)
+
+
+async def test_when_a_strangers_message_is_rejected_then_boto3_reads_it_as_it_was_and_why(
+    bench: Bench,
+) -> None:
+    """R28: typed attributes as they came, the rejection beside them, and both after a redrive."""
+    shop = bench.shop(dead_letter_queue="dead")
+    given: dict[str, Any] = {
+        "messageType": {"DataType": "String", "StringValue": "MT_COMMAND"},
+        "amount": {"DataType": "Number.float", "StringValue": "12.50"},
+        "picture": {"DataType": "Binary", "BinaryValue": b"GIF\x00\xff"},
+    }
+    async with shop.by_hand() as consumer:
+        await bench.plain.send("jobs", "{}", MessageAttributes=given)
+        [delivery] = await consumer.receive(wait=shop.subscription.lease)
+        await consumer.reject(delivery, DELIVERY_ERROR, "no stock")
+
+    [copy] = await bench.plain.take("dead")
+
+    attributes = copy["MessageAttributes"]
+    assert {name: attributes[name] for name in given} == given
+    assert attributes[headers.REJECTION_REASON]["StringValue"] == "DeliveryError"
+    assert attributes[headers.REJECTION_DETAIL]["StringValue"] == "no stock"
+    assert attributes[headers.ORIGINAL_TOPIC]["StringValue"] == "jobs"
+    assert attributes[headers.ORIGINAL_TYPE]["StringValue"] == "MT_COMMAND"
+    assert len(attributes) == 10

@@ -51,7 +51,8 @@ async def test_when_the_dead_letter_queue_is_missing_then_the_policy_decides(
     assert "QueueNotFound" in line["error"]
     spilled = [each.message.id for each in await shop.spill.all()]
     assert spilled == ([id_] if policy is OnRoutingFailure.SPILL else [])
-    assert set(shop.diary.statuses) == {"retrying" if is_kept else "dead-lettered"}
+    statuses = {"spill": "dead-lettered", "keep": "retrying", "delete": "discarded"}
+    assert set(shop.diary.statuses) == {statuses[policy.value]}
     assert sum(await bench.plain.depth(f"jobs{suffix}")) == (1 if is_kept else 0)
 
 

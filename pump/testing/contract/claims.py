@@ -1,0 +1,281 @@
+"""Contract: what a gateway's `Capabilities` say in numbers is so, neither more nor less."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from ...capabilities import Capabilities
+from ...errors import ConfigurationError, UnsupportedOperation
+from ...outcome import Refusal
+from ...subscription import MakeChannels, QueueSpec
+from ..builders import a_message, ack, defer
+from .base import ContractTests
+from .rig import Rig
+
+MOST_RECEIVED = 1_100
+MOST_SETTLED = 25_000
+"""More than this many are sent for no claim."""
+LONG_S = 400 * 24 * 3600.0
+"""A delay that no provider with a limit takes."""
+FIELDS_BYTES = 4_096
+"""Room for what travels beside a body, where a provider counts both."""
+
+
+class ClaimContract(ContractTests):
+    """The fields of `Capabilities` that are numbers, and what is said of unknown options."""
+
+    async def test_when_its_claims_are_read_then_they_agree_with_one_another(
+        self, rig: Rig
+    ) -> None:
+        """R76: a scheme that a URL can have, limits above zero, nothing that needs what is not."""
+        assert contradictions(rig.capabilities) == []
+
+    async def test_when_more_are_asked_for_then_one_receive_returns_as_many_as_it_says(
+        self, rig: Rig
+    ) -> None:
+        """Port: `Capabilities.receive_batch`, by which the pump counts what is on its way."""
+        batch = rig.capabilities.receive_batch
+        rig.needs_messages(batch + 1, MOST_RECEIVED)
+        queue = await rig.open_queue()
+        await queue.send(*(a_message(str(number)) for number in range(batch + 1)))
+
+        received = await queue.receive(batch + 1)
+
+        assert 1 <= len(received) <= batch, (
+            f"it declares receive_batch={batch}, but one receive returned {len(received)}"
+        )
+        if rig.slack_s == 0:
+            assert len(received) == batch, (
+                f"it declares receive_batch={batch}, but of {batch + 1} messages that wait one "
+                f"receive returned {len(received)}"
+            )
+
+    async def test_when_settled_in_bulk_then_a_request_takes_as_many_as_it_says(
+        self, rig: Rig
+    ) -> None:
+        """Port: `Capabilities.settle_batch`, which decides how large the pump's calls are."""
+        count = rig.settle_requests
+        if count is None:
+            pytest.skip("the rig does not count requests (settle_requests)")
+        batch = rig.capabilities.settle_batch
+        rig.needs_messages(2 * batch + 1, MOST_SETTLED)
+        queue = await rig.open_queue()
+        await queue.send(*(a_message() for _ in range(2 * batch + 1)))
+        received = await queue.take(2 * batch + 1)
+
+        before = count()
+        await queue.settle(*map(ack, received[:batch]))
+        for_one_batch = count() - before
+        await queue.settle(*map(ack, received[batch:]))
+        for_one_more = count() - before - for_one_batch
+
+        assert (for_one_batch, for_one_more) == (1, 2), (
+            f"it declares settle_batch={batch}, but {batch} settlements took {for_one_batch} "
+            f"requests and {batch + 1} took {for_one_more}"
+        )
+
+    async def test_when_a_delay_is_longer_than_it_says_then_the_send_is_refused(
+        self, rig: Rig
+    ) -> None:
+        """R76: the gateway refuses it, before anything is sent; the core does not look."""
+        limit_s = rig.capabilities.max_delay_s
+        if limit_s is None:
+            pytest.skip("any delay is taken")
+        queue = await rig.open_queue()
+
+        with pytest.raises(UnsupportedOperation, match="delay"):
+            await queue.send(a_message(), a_message(), delay_s=limit_s + 1)
+
+        assert await queue.find_nothing()
+        if rig.capabilities.has_exact_stats:
+            assert (await rig.admin.stats(queue.name)).delayed == 0
+
+    async def test_when_a_delay_is_as_long_as_it_says_then_it_is_taken(self, rig: Rig) -> None:
+        """Port: `Capabilities.max_delay_s`; None means that there is no limit."""
+        limit_s = rig.capabilities.max_delay_s
+        delay_s = LONG_S if limit_s is None else limit_s
+        queue = await rig.open_queue()
+
+        await queue.send(a_message(), delay_s=delay_s)
+
+        if delay_s > rig.tick_s:
+            await rig.clock.advance(rig.tick_s)
+            assert await queue.find_nothing()
+        if rig.slack_s == 0:
+            await rig.clock.advance(delay_s)
+            assert len(await queue.receive()) == 1
+
+    async def test_when_deferred_for_as_long_as_it_says_then_hidden_until_then_and_no_longer(
+        self, rig: Rig
+    ) -> None:
+        """Port: `Capabilities.max_defer_s`. More the pump does not ask for; asked by hand, a
+        gateway defers for as long as it can.
+        """
+        limit_s = rig.capabilities.max_defer_s
+        delay_s = LONG_S if limit_s is None else limit_s
+        queue = await rig.open_queue()
+        await queue.send(a_message("at the limit"), a_message("beyond"))
+        at_limit, beyond = await queue.take(2)
+        asked_s = delay_s if limit_s is None else delay_s + 10 * rig.tick_s
+
+        refused = await queue.settle(
+            defer(at_limit, seconds=delay_s), defer(beyond, seconds=asked_s)
+        )
+
+        assert list(refused) == []
+        if delay_s > rig.tick_s:
+            await rig.clock.advance(rig.tick_s)
+            assert await queue.find_nothing()
+        if rig.slack_s == 0:
+            await rig.clock.advance(delay_s - 2 * min(rig.tick_s, delay_s / 4))
+            was_hidden = await queue.find_nothing()
+            await rig.clock.advance(2 * rig.tick_s)
+            assert was_hidden
+            assert len(await queue.take(2)) == 2, f"max_defer_s={limit_s}, deferred by {asked_s} s"
+
+    async def test_when_extended_again_and_again_then_held_for_as_long_as_it_says(
+        self, rig: Rig
+    ) -> None:
+        """Port: `Capabilities.max_lease_s`; None means that a delivery can be held for ever."""
+        limit_s = rig.capabilities.max_lease_s
+        total_s = (2 if rig.slack_s else 20) * rig.lease_s if limit_s is None else limit_s
+        if rig.slack_s and total_s > 2 * rig.lease_s:
+            pytest.skip(f"would have to wait for {total_s:g} s")
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+        [held] = await queue.receive()
+        ends_at_s = rig.clock.now_s() + total_s
+
+        refused: list[Refusal] = []
+        while rig.clock.now_s() + rig.lease_s + rig.tick_s <= ends_at_s:
+            await rig.clock.advance(rig.tick_s)
+            refused += await queue.extend(held, lease_s=rig.lease_s)
+
+        assert refused == [], f"max_lease_s={limit_s}, but an extension within it was refused"
+        assert await queue.find_nothing()
+        if limit_s is not None:
+            await queue.extend(held, lease_s=rig.lease_s + total_s)
+            await rig.advance(max(0.0, ends_at_s - rig.clock.now_s()))
+            assert len(await queue.receive()) == 1, f"held for longer than max_lease_s={limit_s}"
+
+    async def test_when_a_body_is_as_large_as_it_says_then_it_arrives(self, rig: Rig) -> None:
+        """R58: `Capabilities.max_body_bytes`, less what the other fields take on the way."""
+        rig.needs("max_body_bytes")
+        limit = rig.capabilities.max_body_bytes or 0
+        queue = await rig.open_queue()
+        sent = a_message(b"x" * max(1, limit - FIELDS_BYTES))
+
+        await queue.send(sent)
+
+        [received] = await queue.receive()
+        assert len(received.message.body) == len(sent.body)
+
+    async def test_when_as_many_poll_as_it_says_then_each_returns_what_it_took(
+        self, rig: Rig
+    ) -> None:
+        """R53: `Capabilities.max_pollers` receives at once, by one consumer, help."""
+        pollers = rig.capabilities.max_pollers
+        queue = await rig.open_queue()
+        polling = [queue.start_receive(wait_s=6 * rig.tick_s) for _ in range(pollers)]
+        await rig.settle()
+        sent = [a_message() for _ in range(pollers)]
+
+        await queue.send(*sent)
+        await rig.clock.advance(rig.slack_s)
+        received = [each for batch in await asyncio.gather(*polling) for each in batch]
+
+        assert sorted(each.message.id for each in received) == sorted(each.id for each in sent)
+
+    async def test_when_as_many_settle_at_once_as_it_says_then_each_is_applied(
+        self, rig: Rig
+    ) -> None:
+        """R53: `Capabilities.max_settle_calls` settle calls at once, by one consumer, help."""
+        calls = rig.capabilities.max_settle_calls
+        queue = await rig.open_queue()
+        await queue.send(*(a_message() for _ in range(2 * calls)))
+        received = await queue.take(2 * calls)
+
+        pairs = zip(received[:calls], received[calls:], strict=True)
+        refused = await asyncio.gather(*(queue.settle(*map(ack, pair)) for pair in pairs))
+
+        assert [refusal for batch in refused for refusal in batch] == []
+        await rig.advance(rig.lease_s)
+        assert await queue.find_nothing()
+
+    @pytest.mark.parametrize("capability", ["has_peek", "has_purge"])
+    async def test_when_it_says_it_cannot_then_asking_for_it_is_refused_with_the_reason(
+        self, rig: Rig, capability: str
+    ) -> None:
+        """R76."""
+        if getattr(rig.capabilities, capability):
+            pytest.skip(f"has {capability}, and is tested with it")
+        queue = await rig.open_queue()
+        admin = rig.admin
+
+        with pytest.raises(UnsupportedOperation) as caught:
+            await (admin.peek if capability == "has_peek" else admin.purge)(queue.name)
+
+        assert caught.value.gateway == rig.capabilities.gateway
+        assert caught.value.why
+
+    async def test_when_a_queue_has_an_option_it_does_not_know_then_it_is_named(
+        self, rig: Rig
+    ) -> None:
+        """R56: a misspelt option is an error, never ignored, and no queue is made."""
+        options = {**rig.options, "no_such_option": 1}
+        spec = QueueSpec(name=rig.name("odd"), options=options)
+
+        with pytest.raises(ConfigurationError, match="no_such_option") as caught:
+            await rig.admin.ensure(spec, MakeChannels.CREATE)
+
+        assert caught.value.remedy
+        assert await rig.stats(spec.name) is None
+
+    async def test_when_stored_bytes_cannot_be_read_then_they_are_delivered_as_they_are(
+        self, rig: Rig
+    ) -> None:
+        """R35, law 4: what a stranger stored is routed by the pump, so it must come out."""
+        if rig.store_raw is None:
+            pytest.skip("no other program can store anything (store_raw)")
+        queue = await rig.open_queue()
+        raw, sent = b"\xff\x00{not of this gateway", a_message("ours")
+        await rig.store_raw(queue.name, raw)
+        await queue.send(sent)
+
+        received = await queue.take(2)
+
+        [stranger] = [each for each in received if each.message.id != sent.id]
+        assert (stranger.message.body, stranger.message.type) == (raw, "")
+        assert stranger.attempt == 1
+        assert not await queue.settle(*map(ack, received))
+
+
+def contradictions(claimed: Capabilities) -> list[str]:
+    """What cannot be so, whatever the gateway: a pump that believed it would be misled."""
+    limits = ("receive_batch", "settle_batch", "max_settle_calls", "max_pollers")
+    bounds = ("max_delay_s", "max_defer_s", "max_lease_s", "max_body_bytes")
+    found = [f"{name} is below 1" for name in limits if getattr(claimed, name) < 1]
+    found += [f"{name} is not above zero" for name in bounds if _is_naught(getattr(claimed, name))]
+    found += [
+        f"{name} is emulated, but not there"
+        for name in sorted(claimed.emulated)
+        if getattr(claimed, name) is False
+    ]
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", claimed.gateway):
+        found.append(f"gateway={claimed.gateway!r} is no URL scheme")
+    if not 0 <= claimed.settle_linger_s <= 1:
+        found.append("settle_linger_s is not between 0 and 1: every ack waits for it")
+    if claimed.spans_machines and not claimed.is_shared:
+        found.append("spans_machines without is_shared")
+    if claimed.has_session_choice and not claimed.has_sessions:
+        found.append("has_session_choice without has_sessions")
+    if not claimed.ordering_modes:
+        found.append("ordering_modes is empty")
+    return found
+
+
+def _is_naught(bound: float | None) -> bool:
+    return bound is not None and bound <= 0
