@@ -34,7 +34,7 @@ import attrs
 
 from ..health.standing import Standing, as_json, from_json
 from ..health.wire import JSON, Answer, Request
-from .running import RunOptions
+from .run_options import RunOptions
 
 Said = dict[str, Any]
 ATTACHED = "attached"

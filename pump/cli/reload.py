@@ -15,7 +15,7 @@ from .booting import boot_command
 from .console import print_warning, stderr
 from .exit_codes import ExitCode
 from .failure import Failure
-from .running import RunOptions
+from .run_options import RunOptions
 from .settings import Settings
 
 _TOLD_TO_END = (ExitCode.OK, ExitCode.FORCED)

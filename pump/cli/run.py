@@ -98,7 +98,8 @@ def run(
       4 broker unreachable or queue missing   5 too many unacceptable messages
       130 stopped by a second signal
     """
-    from .running import RunOptions, run_app
+    from .run_options import RunOptions
+    from .running import run_app
 
     options = RunOptions(
         target=target,

@@ -9,56 +9,21 @@ import threading
 from collections.abc import Coroutine
 from typing import Any
 
-import attrs
-
 from ..app import App
 from ..clock import SYSTEM_CLOCK, breathe
 from ..dispatcher import Dispatcher
-from ..event_loop import run
+from ..event_loop import run as run_loop
 from ..health.options import HealthOptions
 from ..signal_handling import run_until_signalled
 from .exit_codes import ExitCode
 from .loading import load_app, put_working_folder_first, shadowing_warnings
 from .log_setup import set_up_logging
 from .reports import Report, report_in
+from .run_options import RunOptions
 from .telemetry import telemetry_choice, telemetry_of
 
 _LINGER_S = 0.5
 """How long threads that have nothing to do may take to notice that the app has closed."""
-
-
-@attrs.frozen(kw_only=True)
-class RunOptions:
-    """The options of `pump run`."""
-
-    target: str
-    gateway: str | None = attrs.field(default=None, repr=False)
-    concurrencies: tuple[tuple[str, int], ...] = ()
-    until_empty: bool = False
-    health: str | None = None
-    control: str | None = None
-    telemetry: tuple[str, ...] = ()
-    ledger: str | None = None
-    log_level: str = "info"
-    log_format: str = "auto"
-    log_sample: int = 1
-
-    def arguments(self) -> list[str]:
-        """The options as a command line, for a process of its own."""
-        return [
-            "run",
-            self.target,
-            *(() if self.gateway is None else ("--gateway", self.gateway)),
-            *(f"--concurrency={name}={count}" for name, count in self.concurrencies),
-            *(("--until-empty",) if self.until_empty else ()),
-            *(() if self.health is None else (f"--health={self.health}",)),
-            *(() if self.control is None else (f"--control={self.control}",)),
-            *(f"--telemetry={each}" for each in self.telemetry),
-            *(() if self.ledger is None else (f"--ledger={self.ledger}",)),
-            f"--log-level={self.log_level}",
-            f"--log-format={self.log_format}",
-            f"--log-sample={self.log_sample}",
-        ]
 
 
 def run_app(options: RunOptions) -> ExitCode:
@@ -94,7 +59,7 @@ def loaded_app(options: RunOptions, report: Report, *, serves_metrics: bool = Tr
 def run_to_the_end(serving: Coroutine[Any, Any, ExitCode]) -> ExitCode:
     """Run it on a loop of its own, and end the process when a handler's thread would not."""
     try:
-        exit_code = run(serving)
+        exit_code = run_loop(serving)
     except BaseException:
         _flush()
         raise

@@ -23,7 +23,7 @@ import attrs
 from ..clock import SYSTEM_CLOCK
 from ..health.crew_probes import CrewProbes
 from ..health.options import HealthOptions
-from ..health.serving import serving_crew
+from ..health.crew_serving import serving_crew
 from ..health.standing import Standing
 from ..health.wire import Refused
 from ..observability.metrics_server import MetricsServer
@@ -33,7 +33,7 @@ from .intercom import Letter
 from .log_setup import set_up_logging
 from .pump_process import ANSWER_S, PumpProcess
 from .reports import report_in, summarize, warnings_of
-from .running import RunOptions
+from .run_options import RunOptions
 from .supervisor import Supervisor
 from .telemetry import telemetry_choice
 

@@ -12,7 +12,7 @@ from . import metrics_sum
 from .crew import Crew, ask_all, reports
 from .crew_report import ProcessReport, merged_subscriptions, why_not_live, why_not_ready
 from .options import HealthOptions
-from .probes import KNOWN, refuse_changes, verdict
+from .probes import KNOWN as PROBES, refuse_changes, verdict
 from .wire import Answer, Refused, Request
 
 
@@ -42,7 +42,7 @@ class CrewProbes:
             case ("metrics",):
                 return Answer(body=await self.metrics(), content_type=CONTENT_TYPE)
             case _:
-                raise Refused(HTTPStatus.NOT_FOUND, f"there is {KNOWN}")
+                raise Refused(HTTPStatus.NOT_FOUND, f"there is {PROBES}")
 
     async def document(self) -> dict[str, object]:
         """Everything that is known."""

@@ -1,4 +1,4 @@
-"""Serving: the health and the control of a dispatcher, or of a crew, while a block runs."""
+"""Serving: the health and the control of a dispatcher while a block runs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from ..dispatcher import Dispatcher
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from .control import Control
-from .crew import Crew
-from .crew_control import CrewControl
-from .crew_probes import CrewProbes
 from .options import HealthOptions
 from .probes import Identity, Probes
 from .server import Answering, Server
@@ -53,40 +50,25 @@ async def _serve(
     clock = dispatcher.runtime.clock
     probes = await probes_of(dispatcher, options, gateway=gateway)
     control = Control(dispatcher, probes, clock)
-    return await _listen(stack, options, clock, (probes.answer, control.answer))
+    return await listen(stack, options, clock, (probes.answer, control.answer))
 
 
 async def probes_of(dispatcher: Dispatcher, options: HealthOptions, *, gateway: str) -> Probes:
     """Probes of a dispatcher that is about to run."""
     clock = dispatcher.runtime.clock
     identity = Identity(
-        version=await asyncio.to_thread(_version), gateway=gateway, started_at_s=clock.now_s()
+        version=await asyncio.to_thread(installed_version), gateway=gateway, started_at_s=clock.now_s()
     )
     return Probes(dispatcher, options, identity, clock)
 
 
-@asynccontextmanager
-async def serving_crew(
-    crew: Crew, options: HealthOptions | None, clock: Clock
-) -> AsyncIterator[CrewProbes]:
-    """Serve the health of several processes, and their control, until the block ends; gives what
-    answers for all of them, and serves nothing without options.
-    """
-    version = await asyncio.to_thread(_version)
-    probes = CrewProbes(crew, options, clock, version=version)
-    async with AsyncExitStack() as stack:
-        if options is not None:
-            control = CrewControl(crew, probes)
-            await _listen(stack, options, clock, (probes.answer, control.answer))
-        yield probes
-
-
-async def _listen(
+async def listen(
     stack: AsyncExitStack,
     options: HealthOptions,
     clock: Clock,
     answering: tuple[Answering, Answering],
 ) -> Served:
+    """Listen where the options say, probes first, control second, until the stack unwinds."""
     health = control = None
     if options.port is not None:
         server = Server(answering[0], clock)
@@ -108,7 +90,8 @@ async def _listen_for_control(server: Server, options: HealthOptions) -> str:
     return await server.listen("control", options.control_host, options.control_port)
 
 
-def _version() -> str:
+def installed_version() -> str:
+    """The version of this distribution."""
     try:
         return version("pumphouse")
     except PackageNotFoundError:

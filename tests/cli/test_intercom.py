@@ -13,7 +13,7 @@ from pump.cli.intercom import (
     request_heard,
     request_said,
 )
-from pump.cli.running import RunOptions
+from pump.cli.run_options import RunOptions
 from pump.health.standing import Order
 from pump.health.wire import Answer, Request
 from pump.performer import Asked

@@ -10,7 +10,7 @@ import pytest
 
 from pump.cli.exit_codes import ExitCode
 from pump.cli.reload import run_and_reload
-from pump.cli.running import RunOptions
+from pump.cli.run_options import RunOptions
 from pump.clock import breathe
 
 from .conftest import GREETINGS, Pump, Write

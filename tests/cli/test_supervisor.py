@@ -7,7 +7,7 @@ import pytest
 from pump.cli.exit_codes import ExitCode
 from pump.cli.intercom import Letter
 from pump.cli.pump_process import PumpProcess
-from pump.cli.running import RunOptions
+from pump.cli.run_options import RunOptions
 from pump.cli.supervising import Starter
 from pump.clock import Clock
 from pump.health.crew_report import ProcessState

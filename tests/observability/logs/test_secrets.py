@@ -15,7 +15,7 @@ import pytest
 from gateways.sqs import AwsSettings, Credentials, SqsGateway, SqsSettings, TransportKind
 from gateways.sqs_server.server import SqsServer
 from pump import Message, dead_letter, headers
-from pump.cli.running import RunOptions
+from pump.cli.run_options import RunOptions
 from pump.cli.settings import Settings
 from pump.clock import SYSTEM_CLOCK
 from pump.crypto import Encryption, Key, KeyRing

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pump.cli.running import RunOptions
+from pump.cli.run_options import RunOptions
 from pump.cli.settings import Settings
 from pump.cli.telemetry import TelemetryChoice, telemetry_choice, telemetry_of
 from pump.errors import ConfigurationError
