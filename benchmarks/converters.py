@@ -24,7 +24,7 @@ from cattrs.preconf import json as cattrs_json, msgspec as cattrs_msgspec
 
 from pump.mapping import Mapper
 from pump.message import Message
-from pump.requests import Command, Event
+from pump.processor import Command, Event
 
 CALLS, ROUNDS = 1_000, 100
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pump.stores.inbox import Inbox, MemoryInbox
 from pump.stores.sqlite_inbox import SqliteInbox
 
-from .base import Handler, NoContext
+from .base import Handler, NoContext, use
 from .fallback import FALLBACK_ERROR, Fallback
 from .log import LogHandling
 from .once_only import DuplicateMessage, OnceOnly
-from .pipeline import use
 from .retry import Retry
 from .timeout import Timeout
 from .validate import Validate

@@ -12,7 +12,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.pipeline import HandlerFactory, Proceed, call_constructor, compose, invoker
 
-from .failures import FailureTypes, OneOrMore, failure_types, is_failure
+from .base import FailureTypes, OneOrMore, failure_types, is_failure
 
 _log = get_logger("pump.handlers")
 FALLBACK_ERROR: Final = "fallback.error"

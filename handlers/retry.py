@@ -15,7 +15,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.pipeline import Proceed
 
-from .failures import FailureTypes, OneOrMore, failure_types, is_failure
+from .base import FailureTypes, OneOrMore, failure_types, is_failure
 
 _log = get_logger("pump.handlers")
 QUICK = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=10))

@@ -11,7 +11,7 @@ from pump.context import Context
 from pump.errors import HandlerTimeout
 from pump.pipeline import Proceed
 
-from .failures import positive
+from .base import positive
 
 
 def _limit(given: timedelta) -> timedelta:

@@ -13,7 +13,7 @@ from pump.errors import ConfigurationError, text_of
 from pump.pipeline import Proceed
 from pump.signals import InvalidMessage
 
-from .failures import FailureTypes, OneOrMore, failure_types
+from .base import FailureTypes, OneOrMore, failure_types
 
 Verdict = bool | str | None
 Check = Callable[[Any], Verdict | Awaitable[Verdict]]

@@ -18,13 +18,19 @@ if TYPE_CHECKING:
     from .message import Delivery, Message
     from .outcome import Fate, RejectionReason
     from .posting import PostOptions
-    from .processor import CommandProcessor
-    from .requests import Command, Event
+    from .processor import Command, CommandProcessor, Event
     from .secret import Secret
     from .session import Session
     from .signals import DeferMessage, InvalidMessage, RejectMessage
-    from .strategy import dead_letter, hybrid, retry
-    from .subscription import MakeChannels, OnRoutingFailure, Subscription, UnacceptableLimit
+    from .subscription import (
+        MakeChannels,
+        OnRoutingFailure,
+        Subscription,
+        UnacceptableLimit,
+        dead_letter,
+        hybrid,
+        retry,
+    )
 
 __all__ = [
     "App",
@@ -62,14 +68,14 @@ __all__ = [
 _HOMES = {
     "App": "app",
     "Backoff": "backoff",
-    "Command": "requests",
+    "Command": "processor",
     "CommandProcessor": "processor",
     "ConfigurationError": "errors",
     "Consumer": "consumer",
     "Context": "context",
     "DeferMessage": "signals",
     "Delivery": "message",
-    "Event": "requests",
+    "Event": "processor",
     "Fate": "outcome",
     "InvalidMessage": "signals",
     "MakeChannels": "subscription",
@@ -87,9 +93,9 @@ _HOMES = {
     "Subscription": "subscription",
     "UnacceptableLimit": "subscription",
     "current_context": "context",
-    "dead_letter": "strategy",
-    "hybrid": "strategy",
-    "retry": "strategy",
+    "dead_letter": "subscription",
+    "hybrid": "subscription",
+    "retry": "subscription",
 }
 
 if not TYPE_CHECKING:

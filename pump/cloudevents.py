@@ -25,9 +25,8 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec.structs import replace
 
-from .content_type import parse_content_type
 from .errors import MappingError
-from .headers import TRACE_PARENT, TRACE_STATE
+from .headers import TRACE_PARENT, TRACE_STATE, parse_content_type
 from .message import JSON, Message
 
 STRUCTURED: Final = "application/cloudevents+json"

@@ -23,8 +23,8 @@ import attrs
 
 from .clock import Clock
 from .errors import GatewayError, InvalidReceipt
-from .loop.ending import ended_by_hand
-from .loop.reporter import Reporter
+from .loop.processing import ended_by_hand
+from .loop.reporting import Reporter
 from .mapping import Mapper
 from .message import Delivery, Message
 from .observability import vocabulary

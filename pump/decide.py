@@ -29,7 +29,7 @@ from .backoff import Backoff
 from .errors import CorruptedMessage, CryptoError, HandlerNotFound, MappingError, text_of
 from .outcome import ACK, Defer, Outcome, Reject, RejectionReason
 from .signals import DeferMessage, InvalidMessage, RejectMessage
-from .strategy import DeadLetter, FailureStrategy, Hybrid, Retry
+from .subscription import DeadLetter, FailureStrategy, Hybrid, Retry
 
 MAX_DETAIL = 1024
 """Characters of an error's text that travel with a rejected message."""

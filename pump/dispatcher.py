@@ -8,22 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
 
 from .backoff import Backoff
-from .emptying import Emptying
-from .errors import ConfigurationError, ConnectionFailed, PumpError, Throttled, text_of
+from .clock import Clock
+from .errors import (
+    ConfigurationError,
+    ConnectionFailed,
+    PumpError,
+    StorageFailed,
+    Throttled,
+    text_of,
+)
 from .events import PumpStateEvent
-from .loop import Pump
-from .loop.dispatch import ending_the_program
+from .findings import HandlerTimes
+from .idle_detector import Emptying
+from .loop import Pump, PumpStats
+from .loop.processing import ending_the_program
 from .observability import vocabulary
 from .observability.log import get_logger
 from .performer import STEADY_S, Asked, ControlRefused, Performer, PumpState
-from .recorder import Recorder
 from .runtime import Runtime
+from .stores.handler_times import HandlerTimesFile
 from .subscription import MakeChannels, Subscription
 from .sweeper import Sweeper
 
@@ -340,3 +349,65 @@ class Dispatcher:
         if self._runtime.emit is not None:
             event = PumpStateEvent(subscription=name, state=state.value, detail=detail)
             self._runtime.emit(event)
+
+
+# Recorder: writes down now and then how long handlers take, for `pump doctor` to read.
+
+_recorder_log = get_logger("pump.recorder")
+_EVERY_S = 60.0
+_PATIENCE_S = 5.0
+"""How long a slow disk may keep a pump from ending."""
+
+
+class Recorder:
+    """Keeps one app's record up to date. A record that cannot be written harms nothing."""
+
+    def __init__(
+        self, file: HandlerTimesFile, stats: Mapping[str, PumpStats], clock: Clock
+    ) -> None:
+        self._file = file
+        self._stats = stats
+        self._clock = clock
+        self._written: dict[str, tuple[int, int]] = {}
+        self._has_complained = False
+
+    async def run(self) -> None:
+        """Write every minute until cancelled, and then once more."""
+        try:
+            while True:
+                await self._clock.sleep(_EVERY_S)
+                await self.record()
+        finally:
+            await self.record()
+
+    async def record(self) -> None:
+        """Write what has changed since the last time."""
+        times = self._changed()
+        if not times:
+            return
+        try:
+            async with self._clock.timeout(_PATIENCE_S):
+                await self._file.write(times)
+        except (StorageFailed, TimeoutError) as error:
+            self._complain(error)
+        else:
+            self._written |= {name: (each.count, each.lost_count) for name, each in times.items()}
+
+    def _changed(self) -> dict[str, HandlerTimes]:
+        now_s = self._clock.time_s()
+        times = {
+            name: stats.run_times.summary(lost_count=stats.leases_lost, now_s=now_s)
+            for name, stats in self._stats.items()
+        }
+        return {
+            name: each
+            for name, each in times.items()
+            if self._written.get(name, (0, 0)) != (each.count, each.lost_count)
+        }
+
+    def _complain(self, error: Exception) -> None:
+        if not self._has_complained:
+            self._has_complained = True
+            _recorder_log.warning(
+                vocabulary.HANDLER_TIMES_UNRECORDED, path=str(self._file.path), error=repr(error)
+            )

@@ -21,8 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 
 from .capabilities import Capabilities
-from .findings import Finding
-from .handler_times import HandlerTimes
+from .findings import Finding, HandlerTimes
 from .message import Delivery, Message
 from .outcome import Defer, Refusal, Settlement
 from .subscription import MakeChannels, QueueSpec, Subscription

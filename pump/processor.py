@@ -7,9 +7,15 @@ the request through a gateway to be handled elsewhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+import inspect
+import itertools
+import types
+import typing
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any, Final
+from typing import Any, Final, Protocol, dataclass_transform
+
+import attrs
 
 from .clock import SYSTEM_CLOCK, Clock
 from .context import Context
@@ -17,8 +23,6 @@ from .errors import ConfigurationError, HandlerNotFound, TooManyHandlers
 from .message import Delivery
 from .pipeline import HandlerFactory, Invoke, Middleware, call_constructor, compose, invoker
 from .posting import NO_OPTIONS, Poster, PostOptions
-from .registry import Registry
-from .requests import Event
 from .subscription import Subscription
 
 _Pipelines = tuple[tuple[str, Invoke], ...]
@@ -159,3 +163,152 @@ async def _contained(handling: Awaitable[Any]) -> Any:
         return await handling
     except ENDS_OF_THE_PROGRAM as error:
         return error
+
+
+# Registry: which handlers a request type has. One per app; there is no global one.
+
+
+class HandlerObject(Protocol):
+    """An object that handles requests, async or blocking."""
+
+    def handle(self, request: Any, /) -> Any:
+        """Carry out the request."""
+
+
+Handling = type[Any] | Callable[[Any], Any] | HandlerObject
+"""A class with a `handle(request)` method, an object with one, or a function."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Registration:
+    """One handler of one request type, with the middleware it declared."""
+
+    request_type: type
+    handler: Any
+    name: str
+    middleware: tuple[Middleware, ...]
+
+
+class Registry:
+    """Request types and their handlers, in the order they were registered."""
+
+    def __init__(self) -> None:
+        self._registrations: dict[type, tuple[Registration, ...]] = {}
+        self.version = 0
+        """Grows with every registration: what was compiled from an older one is stale."""
+
+    def register(
+        self,
+        request_type: type,
+        handler: Handling,
+        *,
+        middleware: Sequence[Middleware] = (),
+    ) -> Registration:
+        """Add a handler. Its own `middleware` attribute runs inside the one given here."""
+        if not isinstance(request_type, type):
+            raise ConfigurationError("register.request_type", request_type, "give a class")
+        has_handle = callable(getattr(handler, "handle", None))
+        if not has_handle and (inspect.isclass(handler) or not callable(handler)):
+            raise ConfigurationError(
+                "register.handler", handler, "give a function, or a class with handle(request)"
+            )
+        known = self._registrations.get(request_type, ())
+        registration = Registration(
+            request_type=request_type,
+            handler=handler,
+            name=_name_beside(handler, {each.name for each in known}),
+            middleware=(*middleware, *getattr(handler, "middleware", ())),
+        )
+        self._registrations[request_type] = (*known, registration)
+        self.version += 1
+        return registration
+
+    def of(self, request_type: type) -> tuple[Registration, ...]:
+        """The handlers of exactly this type, possibly none."""
+        return self._registrations.get(request_type, ())
+
+    def one(self, request_type: type) -> Registration:
+        """The only handler of a type; an error that says what to do when it is not one."""
+        found = self.of(request_type)
+        if not found:
+            raise HandlerNotFound(request_type.__qualname__)
+        if len(found) > 1:
+            raise TooManyHandlers(request_type.__qualname__, tuple(r.name for r in found))
+        return found[0]
+
+    def check(self, request_type: type) -> None:
+        """Raise unless a message of this type could be dispatched."""
+        if issubclass(request_type, Event):
+            if not self.of(request_type):
+                raise HandlerNotFound(request_type.__qualname__)
+        else:
+            self.one(request_type)
+
+    @property
+    def request_types(self) -> tuple[type, ...]:
+        """Every type with a handler."""
+        return tuple(self._registrations)
+
+
+def _name_beside(handler: Any, taken: set[str]) -> str:
+    # Two handlers of one type never share a name: a once-only inbox would take one for the other.
+    named = handler if hasattr(handler, "__qualname__") else type(handler)
+    name = f"{named.__module__}.{named.__qualname__}"
+    copies = (f"{name}#{count}" for count in itertools.count(2))
+    return name if name not in taken else next(copy for copy in copies if copy not in taken)
+
+
+def request_type_of(handler: Handling) -> type:
+    """Read a handler's request type off `Handler[T]` or the annotation of its first parameter."""
+    if inspect.isclass(handler):
+        for base in (
+            types.get_original_bases(handler)
+            if hasattr(types, "get_original_bases")
+            else getattr(handler, "__orig_bases__", ())
+        ):
+            for argument in typing.get_args(base):
+                if isinstance(argument, type):
+                    return argument
+    function: Any = getattr(handler, "handle", handler)
+    try:
+        hints = typing.get_type_hints(function)
+    except NameError:
+        hints = {}
+    for parameter in inspect.signature(function).parameters:
+        if parameter != "self" and isinstance(hints.get(parameter), type):
+            return typing.cast(type, hints[parameter])
+    raise ConfigurationError(
+        "handler",
+        handler,
+        "its request type is not evident; subclass Handler[YourRequest], annotate the parameter, "
+        "or use app.register(YourRequest, handler)",
+    )
+
+
+# Requests: what handlers receive. `Command` asks one handler to act, `Event` tells many.
+#
+# Subclassing is enough, the subclass becomes a frozen attrs class:
+#
+#     class PlaceOrder(Command):
+#         order_id: str
+#         quantity: int = 1
+#
+# pydantic and msgspec models, dataclasses and other attrs classes may be requests too; they need
+# no base class of ours.
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(attrs.field,))
+class _Request:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # slots=False, because a slotted attrs class is a new class object, which
+        # __init_subclass__ cannot hand back.
+        attrs.frozen(slots=False)(cls)
+
+
+class Command(_Request):
+    """An instruction to do one thing; exactly one handler carries it out."""
+
+
+class Event(_Request):
+    """A fact that something happened; every handler that cares is told."""

@@ -42,8 +42,7 @@ from .outcome import (
 from .ports import ProducerPort
 from .sealing import Sealing
 from .stores.spill import SpilledMessage, SpillStore
-from .strategy import DeadLetter
-from .subscription import OnRoutingFailure, Subscription
+from .subscription import DeadLetter, OnRoutingFailure, Subscription
 
 _log = get_logger("pump.rejection")
 

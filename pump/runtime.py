@@ -11,22 +11,18 @@ import attrs
 from .clock import Clock
 from .consumer import Consumer
 from .errors import ConfigurationError, UnsupportedOperation
-from .events import Event
+from .events import Event, Observers
 from .loop import Pump, PumpStats
-from .loop.conclude import Conclude
-from .loop.dispatch import Dispatch
+from .loop.processing import Conclude, Dispatch
 from .loop.pump import PumpParts
-from .loop.reporter import Reporter
+from .loop.reporting import Reporter
 from .mapping import Mapper
 from .observability.counters import Counters
-from .observability.telemetry import Telemetry
-from .observability.watched_ports import Watch, WatchedConsumerPort
-from .observing import Observers
+from .observability.telemetry import Telemetry, Watch, WatchedConsumerPort
 from .pipeline import HandlerFactory, Middleware
 from .ports import ConsumerPort, Gateway
 from .posting import Poster
-from .processor import CommandProcessor
-from .registry import Registry
+from .processor import CommandProcessor, Registry
 from .rejection import RejectionRouter
 from .sealing import Sealing
 from .session import Sessions

@@ -25,13 +25,12 @@ from .errors import (
     SessionLockLost,
     UnsupportedOperation,
 )
-from .loop.ending import Ending, ended_by_hand
-from .loop.reporter import Reporter
+from .loop.processing import Ending, ended_by_hand
+from .loop.reporting import Reporter
 from .message import Delivery
 from .observability import vocabulary
 from .observability.log import get_logger
-from .observability.telemetry import Telemetry
-from .observability.watched_ports import Watch, WatchedSessionPort
+from .observability.telemetry import Telemetry, Watch, WatchedSessionPort
 from .outcome import ABANDON, ACK, Ack, Action, Defer, Outcome, Reason, RejectionReason
 from .ports import Gateway, SessionGateway, SessionPort
 from .rejection import RejectionRouter, Routed, rejection_of

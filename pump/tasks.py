@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import ParamSpec, TypeVar
 
+from .clock import Clock, Deadline, Timer
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -27,3 +29,60 @@ async def in_thread(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs)
 @cache
 def _spare_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(4, thread_name_prefix="pump-spare")
+
+
+# Deadlines: timeouts of one length, for what is done again and again and nearly always in time.
+#
+# A timer of the event loop costs more than the rest of a timeout, and here one serves all. They are
+# due in the order in which they began, so it waits for the oldest; when it fires it is set for the
+# one that is the oldest then.
+
+
+class Deadlines:
+    """`async with deadlines.begin(): …` is `async with clock.timeout(delay_s): …`. On one loop."""
+
+    def __init__(self, clock: Clock, delay_s: float) -> None:
+        self._clock = clock
+        self._delay_s = delay_s
+        self._due_s: dict[_Entry, float] = {}
+        self._timer: Timer | None = None
+
+    def begin(self) -> Deadline:
+        """A timeout for the body of an `async with`."""
+        return Deadline(self, self._delay_s)
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        """As a clock's; the delay is always the same."""
+        entry = _Entry(self, callback)
+        self._due_s[entry] = self._clock.now_s() + delay_s
+        if self._timer is None:
+            self._timer = self._clock.call_later(delay_s, self._look)
+        return entry
+
+    def forget(self, entry: _Entry) -> None:
+        """It ended in time."""
+        self._due_s.pop(entry, None)
+        if not self._due_s and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        now_s = self._clock.now_s()
+        for entry, due_s in list(self._due_s.items()):
+            if due_s > now_s:
+                self._timer = self._clock.call_later(due_s - now_s, self._look)
+                return
+            del self._due_s[entry]
+            entry.callback()
+
+
+class _Entry:
+    __slots__ = ("_deadlines", "callback")
+
+    def __init__(self, deadlines: Deadlines, callback: Callable[[], object]) -> None:
+        self._deadlines = deadlines
+        self.callback = callback
+
+    def cancel(self) -> None:
+        self._deadlines.forget(self)

@@ -7,15 +7,13 @@ from contextlib import AsyncExitStack
 from io import BytesIO
 from typing import Any
 
-from pump.aiobotocore_gaps import CredentialProvider, check_hosts
+from pump.crypto.aiobotocore_client import CredentialProvider, check_hosts
 from pump.errors import ConfigurationError
 
-from .clients import Client
-from .connections import Held
-from .sdk_session import config_options, make_client, make_session, watch_replies
+from .sdk_session import config_options, make_client, make_session, missing, watch_replies
+from .sdk_transport import Client, Held
 from .settings import AwsSettings
 from .transport import Reply, Request
-from .versions import missing
 
 _LARGE_BODY = 1 << 20
 """What aiohttp still takes as one piece."""

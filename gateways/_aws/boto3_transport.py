@@ -7,9 +7,8 @@ from typing import Any
 
 from pump.tasks import in_thread
 
-from .clients import Client
-from .connections import Held
 from .sdk_session import make_client, make_session
+from .sdk_transport import Client, Held
 from .settings import AwsSettings
 from .threads import DaemonThreads
 from .transport import Reply, Request

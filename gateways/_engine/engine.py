@@ -35,8 +35,7 @@ from .journal import (
     Sent,
     Settled,
 )
-from .moves import Arrival, Detached, Lapse
-from .record import LeaseBatch, Record
+from .record import Arrival, Detached, Lapse, LeaseBatch, Record
 from .redrive import dead_letter
 from .room import TICK_S, Room
 from .settings import QueueSettings, is_bare

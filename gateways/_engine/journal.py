@@ -14,9 +14,7 @@ from msgspec import Struct
 
 from pump.message import Message
 
-from .moves import Arrival, Detached, Extension, Lapse
-from .record import LeaseBatch, Record
-from .session_lock import SessionLock
+from .record import Arrival, Detached, Extension, Lapse, LeaseBatch, Record, SessionLock
 from .settings import QueueSettings
 
 

@@ -12,9 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
-from .domain import Domain
-from .record import LEASED, READY, LeaseBatch, Record
-from .session_lock import SessionLock
+from .record import LEASED, READY, Domain, LeaseBatch, Record, SessionLock
 from .settings import QueueSettings
 
 # Below this many void offers forming the heap anew costs more than it frees.

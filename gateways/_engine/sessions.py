@@ -16,8 +16,8 @@ from pump.message import Delivery
 from .broker import Grant
 from .engine import Engine, earliest
 from .journal import Locked, Renewed, Unlocked
+from .record import SessionLock
 from .room import TICK_S, Room
-from .session_lock import SessionLock
 
 
 class EngineSessions:

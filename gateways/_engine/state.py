@@ -9,21 +9,32 @@ are in `session_locks.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count, islice
+from math import inf
 
 from pump.ids import new_id
 from pump.message import Message
 from pump.outcome import Ack, Action
 from pump.ports import QueueStats
 
-from .agenda import Agenda
-from .deduplication import DeduplicationWindow
 from .line import Line
-from .moves import Arrival, Detached, Extension, Lapse, Return
-from .record import DELAYED, LEASED, LIMBO, READY, LeaseBatch, Record
-from .session_lock import SessionLock
-from .session_locks import SessionLocks
+from .record import (
+    DELAYED,
+    LEASED,
+    LIMBO,
+    READY,
+    Arrival,
+    Detached,
+    Extension,
+    Lapse,
+    LeaseBatch,
+    Record,
+    Return,
+    SessionLock,
+)
 from .settings import QueueSettings
 
 
@@ -371,3 +382,197 @@ def _pop_each(line: Line, batch: LeaseBatch, max_count: int) -> list[Record]:
     while len(records) < max_count and (record := line.pop(batch)) is not None:
         records.append(record)
     return records
+
+
+# The sessions of one queue, purely: which group is locked, by whom and until when.
+#
+# A locked group counts as in flight, so that nothing of it is offered to ordinary receives, and
+# they pay nothing for it. Messages without a group are in no session.
+
+
+class SessionLocks:
+    """Every lock that is held. The caller promotes before it asks."""
+
+    def __init__(self, line: Line, agenda: Agenda, tokens: Callable[[], str]) -> None:
+        self._line = line
+        self._agenda = agenda
+        self._tokens = tokens
+        self._held: dict[str, SessionLock] = {}
+
+    def __iter__(self) -> Iterator[SessionLock]:
+        return iter(list(self._held.values()))
+
+    def find(self, token: str) -> SessionLock | None:
+        """The lock of this token, as long as it is held."""
+        return self._held.get(token)
+
+    def accept(
+        self, group: str | None, *, until_s: float, owner: str = "", request: int | None = None
+    ) -> SessionLock | None:
+        """Lock a group, or for None the next that has a message to give; None when it is in use.
+
+        In use it is also while ordinary receives have some of it in flight.
+        """
+        wanted = self._line.next_free_group() if group is None else group
+        domain = None if wanted is None else self._line.lock(wanted)
+        if wanted is None or domain is None:
+            return None
+        lock = SessionLock(self._tokens(), wanted, owner, until_s, request, domain)
+        self._held[lock.id] = lock
+        self._agenda.add(until_s, lock)
+        return lock
+
+    def renew(self, lock: SessionLock, *, until_s: float) -> Extension:
+        """Make a lock, and the leases under it, end then."""
+        extension = Extension(moved=list(lock.in_hand()))
+        subjects: list[SessionLock | LeaseBatch] = [lock, *extension.moved]
+        for subject in subjects:
+            subject.expires_s = until_s
+            self._agenda.note_stale()
+            self._agenda.add(until_s, subject)
+        return extension
+
+    def end(self, lock: SessionLock) -> None:
+        """Let go of a lock. What was received under it has ended, or ends at the same moment."""
+        if self._held.pop(lock.id, None) is not None:
+            lock.is_held = False
+            self._line.release(lock.domain)
+
+    def restore(self, locks: Iterable[SessionLock], batches: Iterable[LeaseBatch]) -> None:
+        """Start from locks as they once were, and find what was received under them: nobody else
+        has any of a locked group. The line is formed anew after this.
+        """
+        by_group = {lock.group: lock for lock in locks}
+        self._held.update((lock.id, lock) for lock in by_group.values())
+        self.schedule()
+        for batch in batches:
+            groups = {record.message.group for record in batch.members.values()}
+            for group in groups & by_group.keys():
+                by_group[group or ""].add(batch)
+
+    def schedule(self) -> None:
+        """Let every lock fall due, in an agenda that was cleared."""
+        for lock in self._held.values():
+            self._agenda.add(lock.expires_s, lock)
+
+
+# De-duplication: which ids were seen within the window.
+
+
+class DeduplicationWindow:
+    """Remembers ids for `window_s` seconds, and forgets them at the next question after."""
+
+    def __init__(self, window_s: float) -> None:
+        self.window_s = window_s
+        self._until_s: dict[str, float] = {}
+        self._order: deque[tuple[float, str]] = deque()
+        self._forgotten: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._until_s)
+
+    def admit(self, key: str, now_s: float) -> bool:
+        """Return whether `key` is new, and remember it if so."""
+        self._forget(now_s)
+        # Those before it in order may be kept longer, from when the window was wider.
+        if self._until_s.get(key, now_s) > now_s:
+            return False
+        self.remember(key, now_s + self.window_s)
+        return True
+
+    def remember(self, key: str, until_s: float) -> None:
+        """Refuse `key` until then."""
+        self._until_s[key] = until_s
+        self._order.append((until_s, key))
+
+    def remembered(self, now_s: float) -> list[tuple[str, float]]:
+        """What is refused now, and until when, for whoever starts from a copy."""
+        kept = [each for each in self._until_s.items() if each[1] > now_s]
+        return sorted(kept, key=lambda each: (each[1], each[0]))
+
+    def withdraw(self, keys: Iterable[str]) -> None:
+        """Forget ids whose message was not accepted in the end."""
+        for key in keys:
+            self._until_s.pop(key, None)
+
+    def _forget(self, now_s: float) -> None:
+        order = self._order
+        while order and order[0][0] <= now_s:
+            until_s, key = order.popleft()
+            # A withdrawn id may have been admitted again with a later end.
+            if self._until_s.get(key) == until_s:
+                del self._until_s[key]
+                self._forgotten.append(key)
+
+    def take_forgotten(self) -> list[str]:
+        """The ids forgotten since the last call, for whoever keeps a copy."""
+        forgotten, self._forgotten = self._forgotten, []
+        return forgotten
+
+
+# The agenda: what will happen to a queue by the mere passing of time, soonest first.
+
+_Subject = Record | LeaseBatch | SessionLock
+_Entry = tuple[float, int, _Subject]
+
+# Below this many stale entries rebuilding the heap costs more than it frees.
+_WORTH_COMPACTING = 64
+
+
+class Agenda:
+    """Delayed messages, lease batches and session locks by the time they fall due.
+
+    Entries are never moved: an extension adds another, and an entry whose subject has changed
+    is stale. Stale ones are skipped, and swept once they are the majority, so that a million
+    settled messages leave nothing behind.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[_Entry] = []
+        self._tie = count()
+        self._stale = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, due_s: float, subject: _Subject) -> None:
+        """Let `subject` fall due then."""
+        heappush(self._heap, (due_s, next(self._tie), subject))
+
+    def note_stale(self) -> None:
+        """Count one entry as stale, and sweep when most are."""
+        self._stale += 1
+        if self._stale > _WORTH_COMPACTING and self._stale * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if _is_live(entry)]
+            heapify(self._heap)
+            self._stale = 0
+
+    def may_be_due(self, now_s: float) -> bool:
+        """Whether something, if only a stale entry, is due: cheap enough to ask every time."""
+        return bool(self._heap) and self._heap[0][0] <= now_s
+
+    def next_due_s(self) -> float:
+        """When the next thing happens; infinity for never."""
+        heap = self._heap
+        while heap and not _is_live(heap[0]):
+            heappop(heap)
+            self._stale = max(0, self._stale - 1)
+        return heap[0][0] if heap else inf
+
+    def pop_due(self, now_s: float) -> Iterator[_Subject]:
+        """Take what is due, in the order it fell due."""
+        while self.next_due_s() <= now_s:
+            yield heappop(self._heap)[2]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._heap.clear()
+        self._stale = 0
+
+
+def _is_live(entry: _Entry) -> bool:
+    due_s, _, subject = entry
+    if isinstance(subject, Record):
+        return subject.phase == DELAYED and subject.due_s == due_s
+    is_live = subject.is_held if isinstance(subject, SessionLock) else bool(subject.members)
+    return is_live and subject.expires_s == due_s

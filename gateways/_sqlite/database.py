@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -17,9 +18,6 @@ import attrs
 
 from pump.errors import StorageFailed
 from pump.tasks import in_thread
-
-from .errors import translate
-from .presence import Presence
 
 T = TypeVar("T")
 
@@ -304,3 +302,80 @@ def _connect(path: Path, max_bytes: int | None, companions: Sequence[Path]) -> _
         raw.close()
         raise
     return raw
+
+
+# Closing: a file that is still being written must not become another process's.
+
+
+async def to_the_end(closing: Coroutine[Any, Any, None]) -> None:
+    """Run it to its end. A cancellation meanwhile goes on afterwards."""
+    task = asyncio.create_task(closing, name="pumphouse-closing")
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+# Presence: whether the files that are open are still the ones their names stand for.
+#
+# A file that was removed, moved or replaced can still be written, and all that is lost when the
+# process ends. The system says nothing about it, so who promises durability has to look.
+
+
+class Presence:
+    """Knows files as they were at first. Once one was missed, that is final: what was
+    written meanwhile is nowhere, so going on would mix two histories.
+    """
+
+    def __init__(self, *paths: Path) -> None:
+        """Raises `OSError` when one is not there already."""
+        self._files = {str(path): os.stat(path) for path in paths}
+        self._missed = ""
+
+    def check(self) -> None:
+        """Raise `StorageFailed` when a file is not there any more, or is another one."""
+        if not self._missed:
+            self._missed = next((path for path in self._files if not self._is_there(path)), "")
+        if self._missed:
+            raise StorageFailed(
+                self._missed,
+                "it was removed or replaced while in use, so nothing can be kept any more; put "
+                "it back if you can, then start the program again",
+            )
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            return os.path.samestat(os.stat(path), self._files[path])
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+
+# SQLite's and the file system's errors in our words.
+
+
+@contextmanager
+def translate(path: Path) -> Iterator[None]:
+    """Raise `StorageFailed`, naming the file, for what SQLite or the system raises."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise storage_failed(path, error) from error
+
+
+def storage_failed(path: Path, error: Exception) -> StorageFailed:
+    """Say what happened to the file and what to do."""
+    return StorageFailed(str(path), f"{error}; {_remedy(error)}")
+
+
+def _remedy(error: Exception) -> str:
+    text = str(error).lower()
+    if "full" in text or "no space" in text or "too large" in text:
+        return "free some disk space, or raise max_bytes; the queue goes on by itself"
+    if "malformed" in text or "not a database" in text:
+        return "the file is damaged; move it away or restore a copy, then start again"
+    if isinstance(error, PermissionError) or "readonly" in text or "unable to open" in text:
+        return "make the folder and its files writable for this user"
+    if "disk i/o" in text:
+        return "the disk refused a write (full, over its quota or limit, or failing)"
+    return "nothing was acknowledged; the operation can be tried again"

@@ -10,13 +10,11 @@ from pump.clock import Clock
 from pump.stores.file_lock import FileLock
 
 from .._engine.engine import Engine
-from .._sqlite.closing import to_the_end
-from .._sqlite.database import Database, Run
+from .._sqlite.database import Database, Run, to_the_end
 from .dispatcher import Dispatcher
 from .folder import DataFolder
-from .journal import SqliteJournal
+from .journal import SCHEMA, SqliteJournal
 from .recovery import Recovered, recover
-from .schema import SCHEMA
 from .server import Server
 
 

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import assert_never
 
 from pump import headers
 from pump.clock import Clock
 from pump.errors import StorageFull
 from pump.message import Message
 
-from .._engine.journal import Done, Entry
-from .._sqlite.database import Database, Space
+from .._engine.journal import (
+    Declared,
+    Done,
+    Entry,
+    Extended,
+    Forgotten,
+    Lapsed,
+    Leased,
+    Locked,
+    Moved,
+    Purged,
+    Renewed,
+    Request,
+    Sent,
+    Settled,
+    Unlocked,
+)
+from .._engine.record import Lapse, LeaseBatch, Record, SessionLock
+from .._sqlite.database import Database, Run, Schema, Space
 from .._sqlite.group_commit import GroupCommit
-from .scribe import Scribe
+from . import codec
 
 # What receiving and acking everything takes: SQLite's log, which starts anew at 4 MB, and leases.
 _MOST_RESERVED = 2**24
@@ -79,3 +97,244 @@ def _refusal(space: Space) -> str:
         f"{max(0, space.left_bytes)} bytes are left, and kept for receives and acks; free some "
         f"disk space, raise max_bytes, or let consumers catch up: sends go on by themselves"
     )
+
+
+# The scribe: a journal entry as rows. Taken down at once, for records change afterwards.
+
+_INSERT_MESSAGES = "INSERT INTO messages VALUES"
+_MESSAGE = "(?, ?, ?, ?, ?, ?)"
+_DELETE_MESSAGES = "DELETE FROM messages WHERE seq BETWEEN ? AND ?"
+_RETURN_MESSAGE = "UPDATE messages SET attempt = ?, due_s = ? WHERE seq = ?"
+_COUNT_ATTEMPT = "UPDATE messages SET attempt = ? WHERE seq = ?"
+_INSERT_LEASE = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)"
+_EXTEND_LEASE = "UPDATE leases SET expires_s = ? WHERE id = ?"
+_SHRINK_LEASE = "UPDATE leases SET members = ? WHERE id = ?"
+_DELETE_LEASE = "DELETE FROM leases WHERE id = ?"
+_INSERT_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?)"
+_EXTEND_SESSION = "UPDATE sessions SET expires_s = ? WHERE id = ?"
+_DELETE_SESSION = "DELETE FROM sessions WHERE id = ?"
+_REMEMBER_KEY = "INSERT OR REPLACE INTO seen VALUES (?, ?, ?)"
+_FORGET_KEY = "DELETE FROM seen WHERE queue = ? AND key = ?"
+_INSERT_REPLY = "INSERT OR REPLACE INTO replies VALUES (?, ?, ?)"
+_FORGET_REPLIES = "DELETE FROM replies WHERE owner = ? AND request < ?"
+_DECLARE = "INSERT OR REPLACE INTO queues VALUES (?, ?)"
+_PURGE_MESSAGES = "DELETE FROM messages WHERE queue = ?"
+_PURGE_LEASES = "DELETE FROM leases WHERE queue = ?"
+_FORGET_CLOCKS = "DELETE FROM clock WHERE boot <> ?"
+_SET_CLOCK = "INSERT OR REPLACE INTO clock VALUES (?, ?)"
+_SHIFT_TIMES = (
+    "UPDATE messages SET due_s = due_s + ? WHERE due_s > 0",
+    "UPDATE leases SET expires_s = expires_s + ?",
+    "UPDATE sessions SET expires_s = expires_s + ?",
+    "UPDATE seen SET until_s = until_s + ?",
+)
+
+# What time servers do to a clock without a step, and rounding, is below this.
+_STEP_S = 1.0
+
+
+class Scribe:
+    """Writes entries down as statements. Monotonic times become Unix times on the way; when the
+    wall clock is set, those in the file are set with it.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset_s = clock.time_s() - clock.now_s()
+        self._boot_id = ""
+
+    def keep_time(self, boot_id: str, offset_s: float) -> list[Run]:
+        """Go on with the offset that the file's times have; the statements that note it."""
+        self._boot_id, self._offset_s = boot_id, offset_s
+        return [Run(_FORGET_CLOCKS, [(boot_id,)]), Run(_SET_CLOCK, [(boot_id, offset_s)])]
+
+    def take_down(self, entry: Entry) -> list[Run]:
+        """The statements that make the entry durable, in order."""
+        offset_s = self._clock.time_s() - self._clock.now_s()
+        if abs(offset_s - self._offset_s) <= _STEP_S:
+            return self._taken_down(entry)
+        step_s = offset_s - self._offset_s
+        shift = [Run(sql, [(step_s,)]) for sql in _SHIFT_TIMES]
+        return [*shift, *self.keep_time(self._boot_id, offset_s), *self._taken_down(entry)]
+
+    def _taken_down(self, entry: Entry) -> list[Run]:
+        match entry:
+            case Sent():
+                return self._sent(entry)
+            case Leased(queue, batch):
+                return [self._lease(queue, batch)]
+            case Settled():
+                return self._settled(entry)
+            case Extended():
+                return self._extended(entry)
+            case Lapsed(_, lapse):
+                return _lapsed(lapse)
+            case Locked(queue, lock):
+                return [self._lock(queue, lock)]
+            case Renewed(_, lock, extension):
+                expires_s = lock.expires_s + self._unix_offset_s()
+                moved = [(expires_s, batch.id) for batch in extension.moved]
+                return [Run(_EXTEND_SESSION, [(expires_s, lock.id)]), Run(_EXTEND_LEASE, moved)]
+            case Unlocked(_, lock):
+                return [Run(_DELETE_SESSION, [(lock.id,)])]
+            case Moved(source, queue, target):
+                row = self._message(queue, target, self._unix_offset_s())
+                return [
+                    Run(_DELETE_MESSAGES, _ranges([source])),
+                    Run(_INSERT_MESSAGES, [row], _MESSAGE),
+                ]
+            case Declared(settings):
+                return [Run(_DECLARE, [(settings.name, codec.pack_settings(settings))])]
+            case Purged(queue):
+                return [Run(_PURGE_MESSAGES, [(queue,)]), Run(_PURGE_LEASES, [(queue,)])]
+            case Forgotten(owner, below):
+                return [Run(_FORGET_REPLIES, [(owner, below)])]
+            case _:
+                assert_never(entry)
+
+    def _sent(self, entry: Sent) -> list[Run]:
+        queue, offset_s = entry.queue, self._unix_offset_s()
+        pack = codec.pack_checked
+        rows = [
+            (
+                r.seq,
+                queue,
+                0,
+                r.due_s and r.due_s + offset_s,
+                r.sent_at_s + offset_s,
+                pack(r.message),
+            )
+            for r in entry.arrival.records
+        ]
+        runs = [Run(_INSERT_MESSAGES, rows, _MESSAGE)]
+        if entry.arrival.keys:
+            until_s = self._clock.now_s() + offset_s + entry.window_s
+            runs.append(Run(_FORGET_KEY, [(queue, key) for key in entry.arrival.forgotten]))
+            keys = [(queue, key, until_s) for key in entry.arrival.keys]
+            runs.append(Run(_REMEMBER_KEY, keys))
+        return runs + _replied(entry.request, b"")
+
+    def _settled(self, entry: Settled) -> list[Run]:
+        detached = entry.detached
+        runs = []
+        if detached.acked:
+            runs.append(Run(_DELETE_MESSAGES, _ranges(detached.acked)))
+        counted = [each for each in detached.returned if each.is_counted]
+        if counted:
+            now_s = entry.now_s + self._unix_offset_s()
+            rows = [
+                (
+                    each.record.attempt,
+                    now_s + each.delay_s if each.delay_s > 0 else 0.0,
+                    each.record.seq,
+                )
+                for each in counted
+            ]
+            runs.append(Run(_RETURN_MESSAGE, rows))
+        # An entry of a lease is void once its message is gone or has that attempt recorded.
+        # An abandoned message has neither, so its lease row must lose it.
+        has_uncounted = len(counted) < len(detached.returned)
+        for batch in dict.fromkeys(detached.batches):
+            if not batch.members:
+                runs.append(Run(_DELETE_LEASE, [(batch.id,)]))
+            elif has_uncounted:
+                runs.append(_shrunk(batch))
+        return runs + _replied(entry.request, codec.pack_positions(detached.refused))
+
+    def _extended(self, entry: Extended) -> list[Run]:
+        extension, offset_s = entry.extension, self._unix_offset_s()
+        moved = [(batch.expires_s + offset_s, batch.id) for batch in extension.moved]
+        runs = [Run(_EXTEND_LEASE, moved)] if moved else []
+        runs += [self._lease(entry.queue, batch) for batch in extension.split]
+        return runs + [_shrunk(batch) for batch in extension.shrunk]
+
+    def _lease(self, queue: str, batch: LeaseBatch) -> Run:
+        members = codec.pack_members(batch.id, batch.members.values())
+        expires_s = batch.expires_s + self._unix_offset_s()
+        row = (batch.id, queue, batch.owner, batch.request, expires_s, members)
+        return Run(_INSERT_LEASE, [row])
+
+    def _lock(self, queue: str, lock: SessionLock) -> Run:
+        expires_s = lock.expires_s + self._unix_offset_s()
+        row = (lock.id, queue, lock.owner, lock.request, expires_s, lock.group)
+        return Run(_INSERT_SESSION, [row])
+
+    def _message(self, queue: str, r: Record, offset_s: float) -> tuple[object, ...]:
+        sent_s = r.sent_at_s + offset_s
+        return (r.seq, queue, r.attempt, 0.0, sent_s, codec.pack_checked(r.message))
+
+    def _unix_offset_s(self) -> float:
+        return self._offset_s
+
+
+def _lapsed(lapse: Lapse) -> list[Run]:
+    records = [*lapse.returned, *lapse.dead]
+    runs = [
+        Run(_COUNT_ATTEMPT, [(record.attempt, record.seq) for record in records]),
+        Run(_DELETE_LEASE, [(batch.id,) for batch in lapse.batches]),
+    ]
+    if lapse.locks:
+        runs.append(Run(_DELETE_SESSION, [(lock.id,) for lock in lapse.locks]))
+    return runs
+
+
+def _shrunk(batch: LeaseBatch) -> Run:
+    return Run(_SHRINK_LEASE, [(codec.pack_members(batch.id, batch.members.values()), batch.id)])
+
+
+def _replied(request: Request | None, reply: bytes) -> list[Run]:
+    if request is None:
+        return []
+    return [Run(_INSERT_REPLY, [(request.owner, request.number, reply)])]
+
+
+def _ranges(records: Sequence[Record]) -> list[tuple[int, int]]:
+    """The numbers as ranges without gaps; a batch that was acked whole is mostly one."""
+    ranges: list[tuple[int, int]] = []
+    for seq in sorted(record.seq for record in records):
+        if ranges and ranges[-1][1] == seq - 1:
+            ranges[-1] = (ranges[-1][0], seq)
+        else:
+            ranges.append((seq, seq))
+    return ranges
+
+
+# The tables of the embedded broker.
+#
+# `queues` (settings), `messages` (one row each, in sequence order), `leases` (one row a receive,
+# its members packed), `sessions` (locks that are held), `seen` (de-duplication ids), `replies`
+# (remote requests that must not be carried out twice), `clock` (the run of the machine, and what
+# Unix times minus its monotonic ones were; added later, and unknown to older releases). Times are
+# Unix times: they outlive the process. So does the highest number that a message ever had
+# (`AUTOINCREMENT`): it is what a delivery is known by (`broker_id`), and the copy of a message that
+# is gone must not have it again.
+
+CLOCK_TABLE = """
+CREATE TABLE IF NOT EXISTS clock (boot TEXT PRIMARY KEY, offset_s REAL NOT NULL) WITHOUT ROWID
+"""
+SCHEMA = Schema(
+    application_id=0x50554D50,  # "PUMP"
+    version=3,
+    tables=f"""{CLOCK_TABLE};
+CREATE TABLE queues (name TEXT PRIMARY KEY, settings BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE messages (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, queue TEXT NOT NULL, attempt INTEGER NOT NULL,
+    due_s REAL NOT NULL, sent_s REAL NOT NULL, packed BLOB NOT NULL
+);
+CREATE TABLE leases (
+    id TEXT PRIMARY KEY, queue TEXT NOT NULL, owner TEXT NOT NULL, request INTEGER,
+    expires_s REAL NOT NULL, members BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE sessions (
+    id TEXT PRIMARY KEY, queue TEXT NOT NULL, owner TEXT NOT NULL, request INTEGER,
+    expires_s REAL NOT NULL, session TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE seen (
+    queue TEXT NOT NULL, key TEXT NOT NULL, until_s REAL NOT NULL, PRIMARY KEY (queue, key)
+) WITHOUT ROWID;
+CREATE TABLE replies (
+    owner TEXT NOT NULL, request INTEGER NOT NULL, reply BLOB NOT NULL,
+    PRIMARY KEY (owner, request)
+) WITHOUT ROWID;
+""",
+)

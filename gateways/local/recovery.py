@@ -17,11 +17,10 @@ from pump.clock import Clock
 from pump.errors import MappingError, QueueNotFound, StorageFailed
 
 from .._engine.engine import Engine
-from .._engine.record import DELAYED, LEASED, READY, LeaseBatch, Record
-from .._engine.session_lock import SessionLock
+from .._engine.record import DELAYED, LEASED, READY, LeaseBatch, Record, SessionLock
 from .._sqlite.database import Database
 from . import codec
-from .schema import CLOCK_TABLE
+from .journal import CLOCK_TABLE
 
 
 @attrs.define

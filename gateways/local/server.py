@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pump.clock import SYSTEM_CLOCK, breathe
 from pump.errors import ConnectionFailed
-from pump.stores import forking
+from pump.stores import file_lock
 from pump.tasks import in_thread
 
 from .._engine.engine import Engine
@@ -54,7 +54,7 @@ class Server:
         address, listener = await in_thread(self._folder.listen)
         self._address = address
         self._listener_fd = listener.fileno()
-        forking.close_in_child(self._listener_fd)
+        file_lock.close_in_child(self._listener_fd)
         self._listener = await asyncio.start_unix_server(self._accept, sock=listener)
         return address
 
@@ -64,7 +64,7 @@ class Server:
         self._engine.spares = None
         self._engine.until_heard = None
         if self._listener is not None:
-            forking.closed(self._listener_fd)
+            file_lock.closed(self._listener_fd)
             self._listener.close()
         for task in self._tasks:
             task.cancel()
@@ -82,7 +82,7 @@ class Server:
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         owner = ""
         fd = writer.get_extra_info("socket").fileno()
-        forking.close_in_child(fd)
+        file_lock.close_in_child(fd)
         try:
             hello = wire.decode_request(await wire.read_frame(reader))
             if not isinstance(hello, wire.Hello) or hello.protocol != wire.PROTOCOL:
@@ -100,7 +100,7 @@ class Server:
         except (asyncio.IncompleteReadError, OSError, *wire.UNREADABLE):
             pass
         finally:
-            forking.closed(fd)
+            file_lock.closed(fd)
             if not self._is_closing:
                 self._end_session(owner, writer)
 

@@ -13,10 +13,15 @@ from pump.errors import ConfigurationError
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
 from pump.subscription import Subscription
 
-from .._engine.capabilities import ENGINE
 from .._engine.engine import Engine
-from .._engine.ports import EngineAdmin, EngineConsumer, EngineProducer
-from .._engine.session_port import EngineSession, accept
+from .._engine.ports import (
+    ENGINE,
+    EngineAdmin,
+    EngineConsumer,
+    EngineProducer,
+    EngineSession,
+    accept,
+)
 from .._engine.sessions import EngineSessions
 
 CAPABILITIES = attrs.evolve(ENGINE, gateway="memory", has_sessions=True, has_session_choice=True)

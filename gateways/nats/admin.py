@@ -18,9 +18,8 @@ from .calls import ApiError, JetStream, fault_of
 from .errors import CONSUMER_NOT_FOUND, STREAM_EXISTS
 from .limits import SCHEDULING_SERVER
 from .names import QueueNames
-from .queue_facts import KnownQueues, consumer_info, make_consumer, time_s
-from .queue_settings import QUEUE, QueueSettings
-from .stored import message_in, next_stored
+from .pulls import message_in, next_stored
+from .queue_settings import QUEUE, KnownQueues, QueueSettings, consumer_info, make_consumer, time_s
 
 MAX_LOOKS = 8
 """How many queues are asked at once for what they hold."""

@@ -10,7 +10,7 @@ from pump.errors import GatewayError, PumpError
 
 from .connection import NatsConnection
 from .errors import api_fault, no_jetstream
-from .exchange import Answer, NoResponders, Request
+from .link import Answer, NoResponders, Request
 
 NANOSECONDS = 1_000_000_000
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from nats.aio.client import Client
 
-from .incoming import Incoming, headers_of
+from .link import Incoming, headers_of
 
 __all__ = ["PumpClient", "TlsClient"]
 

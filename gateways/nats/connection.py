@@ -9,9 +9,10 @@ server, so receipts stay good across it.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Callable, Coroutine, Sequence
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any
 
 from pump.backoff import UNREACHABLE
@@ -23,11 +24,9 @@ from pump.secret import revealed
 from pump.tasks import in_thread
 
 from .errors import connect_fault
-from .exchange import Answer, Request
-from .limits import DEFAULT_MAX_PAYLOAD
-from .link import Link, close
+from .limits import DEFAULT_MAX_PAYLOAD, MINIMUM_SERVER
+from .link import Answer, Link, Request, close
 from .settings import NatsSettings
-from .versions import INSTALL, PACKAGE, check_sdk, check_server, installed, numbers
 
 PING_INTERVAL_S = 10
 """A server that does not answer three of these is gone."""
@@ -252,3 +251,39 @@ def _tls(settings: NatsSettings) -> ssl.SSLContext:
 
 def _unreadable(field: str, path: str | None, error: OSError) -> ConfigurationError:
     return ConfigurationError(f"NatsSettings.{field}", path, f"cannot be read: {error}")
+
+
+# The oldest SDK this works with, checked before anything is sent (R77).
+
+PACKAGE = "nats-py"
+MINIMUM = "2.9"
+INSTALL = "pip install 'pumphouse[nats]'"
+
+
+def installed() -> str | None:
+    """The version of the SDK, None when it is not installed; reads files."""
+    try:
+        return metadata.version(PACKAGE)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def check_sdk(found: str | None) -> None:
+    """Raise `ConfigurationError`, naming the cure, when the SDK is missing or too old."""
+    if found is None:
+        raise ConfigurationError(PACKAGE, "not installed", f"run {INSTALL}")
+    if numbers(found) < numbers(MINIMUM):
+        remedy = f"needs {PACKAGE} >= {MINIMUM}; run {INSTALL.replace('install', 'install -U')}"
+        raise ConfigurationError(PACKAGE, found, remedy)
+
+
+def check_server(found: str) -> None:
+    """Raise `ConfigurationError` when the server is too old."""
+    if numbers(found)[:2] < MINIMUM_SERVER:
+        wanted = ".".join(map(str, MINIMUM_SERVER))
+        raise ConfigurationError("nats-server", found, f"needs nats-server >= {wanted}")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A version as numbers that compare."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

@@ -14,16 +14,12 @@ from pump.subscription import Subscription
 
 from .calls import JetStream
 from .errors import RequestRefused
-from .exchange import Request
-from .fetching import Fetched, Wish, fetch
 from .hand_backs import HandBacks
-from .inbound import delivery_of
 from .limits import NATS
-from .link import Link
+from .link import Link, Request
 from .names import CONSUMER
-from .pulls import Arrived, Ending
-from .queue_facts import KnownQueues, QueueFacts
-from .queue_settings import QueueSettings
+from .pulls import Arrived, Ending, Fetched, Wish, delivery_of, fetch
+from .queue_settings import KnownQueues, QueueFacts, QueueSettings
 from .receipts import Receipts, subject_of
 from .redrive import Limit, Redrive
 from .settling import Settling, lease_of

@@ -16,12 +16,10 @@ from .admin import NatsAdmin
 from .calls import JetStream
 from .connection import NatsConnection
 from .consumer import NatsConsumer
-from .exchange import Request
 from .limits import FORGETFUL_S, NATS
-from .link import Link
+from .link import Link, Request
 from .producer import NatsProducer
-from .queue_facts import KnownQueues
-from .queue_settings import QueueSettings
+from .queue_settings import KnownQueues, QueueSettings
 from .receipts import Receipts, subject_of
 from .session import NatsSession
 from .sessions import Sessions, let_go

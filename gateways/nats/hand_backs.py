@@ -30,9 +30,7 @@ from pump.observability.log import get_logger
 
 from .calls import ApiError, JetStream, fault_of, nanoseconds, read_answer
 from .errors import MESSAGE_NOT_FOUND, STREAM_EXISTS, STREAM_NOT_FOUND, no_jetstream
-from .exchange import Answer, NoResponders, Request
-from .incoming import Incoming
-from .link import Link
+from .link import Answer, Incoming, Link, NoResponders, Request
 from .receipts import subject_of
 from .wire import Arrival, arrival_of
 

@@ -12,16 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
+
+import attrs
 
 from pump.clock import Clock
 from pump.errors import AccessDenied, ConnectionFailed, GatewayError
 from pump.ids import new_id
 
 from .errors import violation_of
-from .exchange import Answer, NoResponders, Request
-from .inbox import Inbox
-from .incoming import Incoming, status_of
 
 CLOSE_PATIENCE_S = 1.0
 
@@ -282,3 +281,104 @@ class Link:
         if self._last_error is not None and str(self._last_error):
             detail = f"{detail} ({self._last_error})"
         return ConnectionFailed(self._target, detail)
+
+
+# Inboxes: where the answers to pulls arrive.
+
+
+class Inbox:
+    """A subscription that answers one pull at a time.
+
+    Each pull has a reply subject of its own, which only the server's statuses come under: one
+    that is late does not end the pull after.
+    """
+
+    def __init__(self) -> None:
+        self.subscription: Any = None
+        self._base = f"_INBOX.{new_id()}"
+        self._count = 0
+        self._receiver: Callable[[Incoming], None] | None = None
+
+    @property
+    def subjects(self) -> str:
+        """Everything that is sent to it."""
+        return f"{self._base}.*"
+
+    def begin(self, receiver: Callable[[Incoming], None]) -> str:
+        """Have all answers given to `receiver` from now on; returns where they are to be sent."""
+        self._count += 1
+        self._receiver = receiver
+        return f"{self._base}.{self._count}"
+
+    def deliver(self, message: Incoming) -> None:
+        """Called by the client, in the order of arrival."""
+        if self._receiver is None:
+            return
+        is_late = status_of(message) and not message.subject.endswith(f".{self._count}")
+        if not is_late:
+            self._receiver(message)
+
+
+# Incoming: what comes over a connection, taken apart without ever failing. Pure.
+
+STATUS: Final = "Status"
+DESCRIPTION: Final = "Description"
+_VERSION: Final = len(b"NATS/1.0")
+
+
+@attrs.define(eq=False)
+class Incoming:
+    """A message, as it was read from a connection."""
+
+    subject: str
+    reply: str
+    data: bytes = attrs.field(repr=False)
+    headers: dict[str, str] | None = attrs.field(default=None, repr=False)
+
+
+def headers_of(raw: bytes) -> dict[str, str]:
+    """The headers in a block of them, whatever else is in it.
+
+    A block begins with a version, which a code and a text may follow: where the server itself
+    wrote it, they are its status.
+    """
+    headers: dict[str, str] = {}
+    first, *lines = raw.decode("utf-8", "replace").split("\r\n")
+    code, _, text = first[_VERSION:].strip().partition(" ")
+    if code:
+        headers[STATUS], headers[DESCRIPTION] = code, text.strip()
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon and (name := name.strip()):
+            headers[name] = value.strip()
+    return headers
+
+
+def status_of(message: Incoming) -> str:
+    """The code of a message that the server itself wrote; empty for all others.
+
+    Whatever a stream delivers has a subject to be acknowledged on.
+    """
+    if message.data or message.reply or not message.headers:
+        return ""
+    return message.headers.get(STATUS, "")
+
+
+# Requests, and what came of them.
+
+
+@attrs.frozen(kw_only=True)
+class Request:
+    """One thing to ask the server for."""
+
+    subject: str
+    payload: bytes = attrs.field(default=b"", repr=False)
+    headers: dict[str, str] | None = attrs.field(default=None, repr=False)
+
+
+class NoResponders(Exception):
+    """Nobody listens where this was sent: there is no such stream, consumer or API."""
+
+
+Answer = Incoming | NoResponders | GatewayError
+"""What came of a request. A refusal inside an answer is for its reader to find."""

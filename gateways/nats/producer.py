@@ -19,10 +19,10 @@ from pump.ids import new_id
 from pump.message import Message
 
 from .calls import ApiError, JetStream, fault_of, read_answer
-from .exchange import Answer, NoResponders, Request
 from .limits import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, NATS, SCHEDULING_SERVER
+from .link import Answer, NoResponders, Request
 from .names import QueueNames
-from .queue_facts import time_s
+from .queue_settings import time_s
 from .wire import SCHEDULE, SCHEDULE_TARGET, encode, schedule_at, size_of
 
 _SCHEDULE_BYTES = 1_024

@@ -20,7 +20,7 @@ from pump.observability.log import get_logger
 from .._engine.redrive import dead_letter
 from .calls import ApiError, fault_of, read_answer
 from .connection import NatsConnection
-from .exchange import NoResponders, Request
+from .link import NoResponders, Request
 from .names import QueueNames
 from .receipts import subject_of
 from .settling import TERM

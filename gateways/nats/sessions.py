@@ -18,14 +18,11 @@ from pump.subscription import Subscription
 from .calls import JetStream
 from .limits import NATS
 from .names import name_of, token_of
-from .queue_facts import KnownQueues
-from .queue_settings import QueueSettings
+from .pulls import message_in, next_stored
+from .queue_settings import KnownQueues, QueueSettings
 from .redrive import Limit
-from .session import NatsSession, SessionPlace
-from .session_consumers import SessionConsumers
-from .session_locks import SessionLocks
-from .session_record import SessionRecord, StoredRecord
-from .stored import message_in, next_stored
+from .session import NatsSession, SessionConsumers, SessionPlace
+from .session_locks import SessionLocks, SessionRecord, StoredRecord
 
 _LOOK_S = 0.5
 """A group that was free a moment ago is looked at again after this, whatever is heard."""

@@ -22,9 +22,9 @@ from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
 from .calls import ApiError, JetStream, nanoseconds
 from .errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
-from .exchange import Answer, NoResponders, Request
 from .hand_backs import NAK, HandBacks
 from .limits import COARSE_S, GRACE_S
+from .link import Answer, NoResponders, Request
 from .names import CONSUMER, QueueNames
 from .receipts import Receipts, subject_of
 

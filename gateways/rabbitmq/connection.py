@@ -15,21 +15,23 @@ a stranger's header has ended a connection, those after it read more carefully (
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from pump.backoff import RECONNECT
 from pump.clock import Clock
-from pump.errors import ConnectionFailed, PoolExhausted, Throttled
+from pump.errors import ConfigurationError, ConnectionFailed, PoolExhausted, Throttled
 from pump.tasks import in_thread
 
 from .errors import Where, translated
 from .settings import RabbitMQSettings
-from .versions import check_sdk, check_server
 
 if TYPE_CHECKING:
     from .amqp import Channel, Connection
+
 
 MAX_PAUSE_S = 1.0
 CALM_S = 1.5
@@ -212,3 +214,48 @@ def _close_opened(opening: asyncio.Future[Channel]) -> None:
 
 _CLOSINGS: set[asyncio.Future[None]] = set()
 """Held until they are done: the loop itself keeps no task alive."""
+
+
+# The oldest SDK and server this works with, checked before anything is sent (R77).
+
+MINIMUM = {"aio-pika": "10", "aiormq": "7"}
+MINIMUM_SERVER = "3.10"
+"""The first with a time to live, and with dead-lettering that loses nothing, on quorum queues."""
+INSTALL = "pip install 'pumphouse[rabbitmq]'"
+
+
+def check_sdk() -> None:
+    """Raise `ConfigurationError`, naming the cure, when the SDK is missing or too old."""
+    for package in MINIMUM:
+        check_version(package, installed(package))
+
+
+def installed(package: str) -> str | None:
+    """The version that is installed, None when it is not; reads files."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def check_version(package: str, found: str | None) -> None:
+    """Raise `ConfigurationError` when this version is missing or too old."""
+    minimum = MINIMUM[package]
+    if found is None:
+        raise ConfigurationError(package, "not installed", f"run {INSTALL}")
+    if numbers(found) < numbers(minimum):
+        remedy = f"needs {package} >= {minimum}; run {INSTALL.replace('install', 'install -U')}"
+        raise ConfigurationError(package, found, remedy)
+
+
+def check_server(version: str) -> None:
+    """Raise `ConfigurationError` when the broker is too old. One that does not say is tried."""
+    if version and numbers(version) < numbers(MINIMUM_SERVER):
+        raise ConfigurationError(
+            "RabbitMQ", version, f"needs RabbitMQ >= {MINIMUM_SERVER}; upgrade the broker"
+        )
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A version as numbers that compare."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

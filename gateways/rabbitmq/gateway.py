@@ -8,10 +8,10 @@ from weakref import WeakSet
 
 from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK, Clock
-from pump.errors import UnsupportedOperation
-from pump.findings import Finding
-from pump.handler_times import HandlerTimes
-from pump.outcome import ACK, Settlement
+from pump.errors import InvalidReceipt, MessageTooLarge, SendFailed, UnsupportedOperation
+from pump.findings import Finding, HandlerTimes
+from pump.message import Delivery, Message
+from pump.outcome import ACK, Refusal, Settlement
 from pump.ports import ConsumerPort, Gateway, ProducerPort, SessionPort
 from pump.subscription import QueueSpec, Subscription
 
@@ -19,17 +19,16 @@ from .admin import RabbitMQAdmin, lease_findings
 from .connection import Link
 from .consumer import RabbitMQConsumer
 from .leases import Terms
-from .limits import capabilities_with, max_lease_s
+from .limits import MAX_DELAY_S, capabilities_with, max_lease_s
 from .names import checked_name
-from .producer import RabbitMQProducer
 from .queue_arguments import arguments_of, has_sessions
 from .session_index import SessionIndex
 from .sessions import Sessions
-from .sessions_only import SessionsOnly
 from .settings import RabbitMQSettings
 from .settling import Settling
 from .sorter import Sorter
-from .topology import Topology
+from .topology import Topology, first_error
+from .wire import encode
 
 
 class RabbitMQGateway:
@@ -179,3 +178,73 @@ class RabbitMQGateway:
 def from_url(url: str, clock: Clock | None = None) -> Gateway:
     """`amqp://user:password@host:5672/vhost`, `amqps://` for TLS; see `RabbitMQSettings`."""
     return RabbitMQGateway(RabbitMQSettings.from_url(url), SYSTEM_CLOCK if clock is None else clock)
+
+
+# The producer port of one queue.
+
+
+class RabbitMQProducer:
+    """Sends to one queue, in the order given; all of a send wait for their confirms together."""
+
+    def __init__(self, topology: Topology, queue: str, *, max_body_bytes: int) -> None:
+        self._topology = topology
+        self._queue = queue
+        self._max_body_bytes = max_body_bytes
+
+    async def send(self, messages: Sequence[Message], *, delay_s: float = 0.0) -> Sequence[str]:
+        """A delay is met by a stay in a queue beside this one, by a sixteenth longer at most.
+
+        `ConnectionFailed` leaves open whether the broker has them.
+        """
+        if delay_s > MAX_DELAY_S:
+            raise UnsupportedOperation(
+                "amqp", f"a delay of {delay_s:g} s", f"{MAX_DELAY_S:g} s (30 days) is the most"
+            )
+        for message in messages:
+            if len(message.body) > self._max_body_bytes:
+                raise MessageTooLarge(self._queue, len(message.body), self._max_body_bytes)
+        fates = await self._topology.publish(
+            self._queue, [encode(message) for message in messages], delay_s=delay_s
+        )
+        error = first_error(fates)
+        if error is None:
+            return [message.id for message in messages]
+        if all(type(fate) is type(error) for fate in fates):
+            raise error
+        failures = zip(messages, fates, strict=True)
+        raise SendFailed(
+            self._queue, tuple((each.id, fate) for each, fate in failures if fate is not None)
+        )
+
+    async def aclose(self) -> None:
+        """Nothing to let go of: channels are the gateway's."""
+
+
+# The consumer port of a queue with sessions: there is nothing to receive but in sessions.
+
+
+class SessionsOnly:
+    """Receives nothing, and says why: whoever received beside the sorter would break the order."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+
+    async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
+        raise UnsupportedOperation(
+            "amqp",
+            f"receiving from queue {self._queue!r} without a session",
+            "its messages are sorted into sessions; use Consumer.accept_session, or make the "
+            "queue without options={'sessions': True}",
+        )
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+        return [self._refusal(each.delivery) for each in settlements]
+
+    async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> Sequence[Refusal]:
+        return [self._refusal(each) for each in deliveries]
+
+    async def aclose(self) -> None:
+        """Nothing to let go of."""
+
+    def _refusal(self, delivery: Delivery) -> Refusal:
+        return Refusal(delivery, InvalidReceipt(self._queue, delivery.receipt))

@@ -17,7 +17,7 @@ from pump.capabilities import OrderingMode
 from pump.errors import ConfigurationError, UnsupportedOperation
 from pump.subscription import QueueSpec
 
-from .versions import numbers
+from .connection import numbers
 
 DELIVERY_LIMIT = "x-delivery-limit"
 MINUTE_MS = 60 * 1000

@@ -18,8 +18,7 @@ from .consumer import RabbitMQConsumer
 from .leases import Terms
 from .names import session_lock, session_queue
 from .session import RabbitMQSession, SessionPlace
-from .session_index import SessionIndex, group_noted
-from .session_locks import SessionLocks
+from .session_index import SessionIndex, SessionLocks, group_noted
 from .sorter import Sorter
 from .topology import Topology
 

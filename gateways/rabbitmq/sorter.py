@@ -30,11 +30,10 @@ from pump.observability.log import get_logger
 
 from .connection import MAX_PAUSE_S, Link, close_channel, look_at
 from .errors import Where, translated
+from .leases import Outstanding
 from .names import session_lock, session_queue
-from .outstanding import Outstanding
 from .registry import Entry
-from .session_index import SessionIndex
-from .session_locks import SessionLocks
+from .session_index import SessionIndex, SessionLocks
 from .wire import Parcel, decode, sorted_in
 
 if TYPE_CHECKING:

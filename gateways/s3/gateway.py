@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 
 from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK, Clock
-from pump.errors import ConfigurationError
-from pump.findings import Finding
-from pump.handler_times import HandlerTimes
+from pump.errors import (
+    ConfigurationError,
+    GatewayError,
+    MessageTooLarge,
+    QueueNotFound,
+    UnsupportedOperation,
+)
+from pump.findings import Finding, HandlerTimes
 from pump.ids import new_id
-from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
-from pump.subscription import Subscription
+from pump.message import Delivery, Message
+from pump.outcome import Refusal, Settlement
+from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStats, SessionPort
+from pump.subscription import MakeChannels, QueueSpec, Subscription
 from pump.tasks import in_thread
 
+from .._aws import sdk_session
 from .._aws.errors import SettingRefused
+from .._aws.settings import TransportKind
 from .._aws.transport import Transport, transport_for
-from .admin import S3Admin
-from .consumer import S3Consumer
 from .doctor import examine
-from .limits import capabilities_of
-from .producer import S3Producer
+from .limits import MAX_BODY_BYTES, capabilities_of
 from .queue_options import Wanted
 from .queues import Bench, Queues
-from .sdk import check_sdk
-from .sessions import Sessions
 from .settings import S3Settings
-from .store.driving import ObjectStore, drive
+from .store.objects import ObjectStore, drive
 from .store.probe import probe, refused
 from .store.s3_store import Bucket, S3Store
 from .store.server_time import ServerTime
@@ -172,3 +180,196 @@ def _missing(bucket: str) -> ConfigurationError:
 def from_url(url: str, clock: Clock | None = None) -> Gateway:
     """`s3://bucket/prefix?region=eu-west-1`; see `S3Settings.from_url`."""
     return S3Gateway(S3Settings.from_url(url), SYSTEM_CLOCK if clock is None else clock)
+
+
+# The caretaker of queues in objects: makes, checks, lists and empties them.
+
+MAX_LOOKS = 8
+"""How many queues are looked into at once."""
+
+
+class S3Admin:
+    """Looks after the queues below a gateway's prefix."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+
+    async def ensure(self, spec: QueueSpec, make: MakeChannels) -> None:
+        """A queue that exists takes on what is asked for, unless only its name is: all but the
+        layout, for which `QueueMismatch` is raised.
+        """
+        await self._queues.ensure(spec, make)
+
+    async def queues(self) -> Sequence[QueueStats]:
+        """Every queue below the prefix, by name; each is listed, which costs a request or more."""
+        gate = asyncio.Semaphore(MAX_LOOKS)
+        try:
+            async with asyncio.TaskGroup() as group:
+                looks = [
+                    group.create_task(self._look(name, gate), name="pumphouse-s3-stats")
+                    async for name in self._queues.names()
+                ]
+        except ExceptionGroup as failures:
+            # The others were cancelled, or failed of the same cause.
+            raise failures.exceptions[0] from None
+        found = [stats for look in looks if (stats := look.result()) is not None]
+        return sorted(found, key=lambda stats: stats.name)
+
+    async def stats(self, queue: str) -> QueueStats:
+        return await (await self._queues.of(queue)).stats()
+
+    async def peek(self, queue: str, *, max_count: int = 10) -> Sequence[Message]:
+        return await (await self._queues.of(queue)).peek(max_count=max_count)
+
+    async def purge(self, queue: str) -> int:
+        return await (await self._queues.of(queue)).purge()
+
+    async def _look(self, name: str, gate: asyncio.Semaphore) -> QueueStats | None:
+        async with gate:
+            try:
+                return await self.stats(name)
+            except QueueNotFound:
+                # Removed since it was listed.
+                return None
+
+
+# The consumer of one queue in objects.
+
+
+class S3Consumer:
+    """Receives from one queue; what one consumer of a gateway received, another may settle."""
+
+    def __init__(self, queues: Queues, queue: str, lease: timedelta, *, receive_batch: int) -> None:
+        self._queues = queues
+        self._queue = queue
+        self._lease_s = lease.total_seconds()
+        self._batch = receive_batch
+
+    async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
+        queue = await self._queues.of(self._queue)
+        count = min(max_count, self._batch)
+        return await queue.receive(max_count=count, wait_s=wait_s, lease_s=self._lease_s)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+        return await (await self._queues.of(self._queue)).settle(settlements)
+
+    async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> Sequence[Refusal]:
+        return await (await self._queues.of(self._queue)).extend(deliveries, lease_s=lease_s)
+
+    async def aclose(self) -> None:
+        """Nothing to let go of: the queue is the gateway's."""
+
+
+# The producer for one queue in objects.
+
+
+class S3Producer:
+    """Sends to one queue; sends that come together are written together."""
+
+    def __init__(self, queues: Queues, queue: str) -> None:
+        self._queues = queues
+        self._queue = queue
+
+    async def send(self, messages: Sequence[Message], *, delay_s: float = 0.0) -> Sequence[str]:
+        """Nothing is sent when one of them is too large (`MessageTooLarge`)."""
+        for message in messages:
+            if len(message.body) > MAX_BODY_BYTES:
+                raise MessageTooLarge(self._queue, len(message.body), MAX_BODY_BYTES)
+        return await (await self._queues.of(self._queue)).send(messages, delay_s=delay_s)
+
+    async def aclose(self) -> None:
+        """Nothing to let go of: the queue is the gateway's."""
+
+
+# Sessions of queues in objects: those of a gateway that are open, and where there are none.
+
+
+class OpenSession(SessionPort, Protocol):
+    """A session that says when it is closed."""
+
+    on_closed: Callable[[Any], None] | None
+
+
+@runtime_checkable
+class SessionQueue(Protocol):
+    """A queue whose layout has sessions."""
+
+    async def accept_session(
+        self, session: str | None, *, wait_s: float, lease_s: float
+    ) -> OpenSession | None:
+        """As `SessionGateway.accept_session`."""
+
+
+class Sessions:
+    """The sessions that a gateway has open; those that are left are closed with it."""
+
+    def __init__(self, queues: Queues, clock: Clock) -> None:
+        self._queues = queues
+        self._clock = clock
+        self._open: set[OpenSession] = set()
+
+    async def accept(
+        self, subscription: Subscription, session: str | None, *, wait_s: float
+    ) -> SessionPort | None:
+        """See `SessionGateway.accept_session`. Messages without a group are in no session."""
+        queue = await self._queues.of(subscription.queue)
+        if not isinstance(queue, SessionQueue):
+            raise _no_sessions(subscription.queue)
+        lease_s = subscription.lease.total_seconds()
+        accepted = await queue.accept_session(session, wait_s=wait_s, lease_s=lease_s)
+        if accepted is not None:
+            self._open.add(accepted)
+            accepted.on_closed = self._open.discard
+        return accepted
+
+    async def aclose(self, patience_s: float) -> None:
+        """Release them all; a store that cannot be told is not waited for longer than this."""
+        with suppress(TimeoutError):
+            async with self._clock.timeout(patience_s):
+                await asyncio.gather(*(_release(session) for session in list(self._open)))
+
+
+async def _release(session: OpenSession) -> None:
+    # What cannot be told runs out by itself.
+    with suppress(GatewayError):
+        await session.aclose()
+
+
+def _no_sessions(queue: str) -> UnsupportedOperation:
+    return UnsupportedOperation(
+        "s3",
+        f"sessions on {queue!r}, a queue in the layout of leases",
+        'only the layout `log` knows groups; make the queue with the option layout="log"',
+    )
+
+
+# The SDKs: conditional writes are younger than much else of them.
+
+MINIMUM: Final[Mapping[str, str]] = {**sdk_session.MINIMUM, "boto3": "1.36", "aioboto3": "14"}
+"""The oldest that know `IfMatch` of PutObject, which came in November 2024 (botocore 1.35.69)."""
+
+
+def check_sdk(kind: TransportKind) -> None:
+    """Raise `ConfigurationError`, naming the cure, when the SDK is missing or too old.
+
+    Reads files: call it in a thread.
+    """
+    for package in sdk_session.PACKAGES[kind]:
+        check_version(package, sdk_session.installed(package))
+
+
+def check_version(package: str, found: str | None) -> None:
+    """Raise `ConfigurationError` when this version is missing or too old."""
+    if found is None:
+        raise ConfigurationError(package, "not installed", "run pip install 'pumphouse[s3]'")
+    if _numbers(found) < _numbers(MINIMUM[package]):
+        raise ConfigurationError(
+            package,
+            found,
+            f"conditional writes need {package} >= {MINIMUM[package]}; "
+            f"run pip install -U 'pumphouse[s3]'",
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

@@ -15,13 +15,10 @@ from pump.ids import new_id
 from pump.message import Message
 from pump.subscription import MakeChannels, QueueSpec
 
-from .keys import QueueKeys, queue_of
-from .layout import Layout, QueueFacts, StoredQueue, Surroundings
-from .queue_file import QueueFile, declare, read, reread, validate
-from .queue_options import Wanted
+from .layout import Layout, QueueFacts, QueueKeys, StoredQueue, Surroundings, queue_of
+from .queue_options import QueueFile, Wanted, declare, read, reread, validate
 from .settings import S3Settings
-from .store.driving import ObjectStore, drive
-from .store.objects import List, Page, Reply, Unknown
+from .store.objects import List, ObjectStore, Page, Reply, Unknown, drive
 from .store.server_time import ServerTime
 
 LOOK_AGAIN_S = 60.0

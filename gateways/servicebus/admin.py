@@ -24,13 +24,13 @@ from pump.observability.vocabulary import QUEUE_DIFFERS
 from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec
 
-from .clerk import Clerk
 from .connection import Connections
 from .errors import RequestRefused, Where, fault_of
 from .limits import MAX_TRIES, RECEIVE_BATCH
 from .names import parent_of
 from .queue_settings import QueueSettings
 from .settling import COMPLETE
+from .tap import Clerk
 from .wire import decode
 
 if TYPE_CHECKING:

@@ -8,19 +8,183 @@ that is asked: so a settlement never waits for a receive, and a lock outlives it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from pump.backoff import RECONNECT
 from pump.clock import Clock
-from pump.errors import ConnectionFailed
+from pump.errors import ConfigurationError, ConnectionFailed, PumpError, Throttled
+from pump.observability import vocabulary
+from pump.observability.log import get_logger
 from pump.tasks import in_thread
 
-from .handle import CLOSING_S, STALE_S, Chores, Handle, close
+from .errors import Where, fault_of
+from .limits import MAX_TRIES
 from .settings import ServiceBusSettings
-from .versions import MINIMUM, check_sdk
 
 if TYPE_CHECKING:
     from .sdk import Administration, Client, Receiver, Sender
+
+
+# A handle on one sender or receiver of the SDK: made when needed, thrown away when it failed.
+#
+# The SDK's objects are for one caller at a time, and none may be cancelled in the middle: a frame
+# that is read by half is lost. So each call runs as a task of its own, one after the other.
+#
+# | the handle is | when                                      | and then                           |
+# |---------------|-------------------------------------------|------------------------------------|
+# | empty         | never used, or its object was thrown away | the next call makes an object      |
+# | in use        | a call is under way                       | other calls wait                   |
+# | ready         | the last call was answered                | the next call uses the same object |
+# | stale         | not used for a minute                     | the next call makes another        |
+# | closed        | the gateway was closed                    | every call fails                   |
+
+CLOSING_S = 5.0
+STALE_S = 60.0
+"""The service closes what is idle for some minutes, and only the next call would find out."""
+_log = get_logger("gateways.servicebus")
+T = TypeVar("T")
+
+
+class Closable(Protocol):
+    """What the SDK's senders and receivers have in common."""
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+
+
+S = TypeVar("S", bound=Closable)
+
+
+class Chores:
+    """Tasks that nobody waits for, held until they are done: the loop keeps none alive."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """Run something to its end, whoever waits for it."""
+        task = asyncio.create_task(work, name=f"servicebus {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def finish(self) -> None:
+        """Wait for all of them."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    async def abort(self) -> None:
+        """Cancel all of them, and wait for what that leaves to be closed."""
+        for task in list(self._tasks):
+            task.cancel()
+        await self.finish()
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # An error that nobody waits for any more is nobody's business.
+            task.exception()
+
+
+class Handle(Generic[S]):
+    """Calls to one object of the SDK. Safe for many tasks at once."""
+
+    def __init__(
+        self,
+        make: Callable[[], S],
+        chores: Chores,
+        *,
+        clock: Clock,
+        timeout_s: float,
+        stale_s: float | None = STALE_S,
+    ) -> None:
+        self._make = make
+        self._chores = chores
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._stale_s = stale_s
+        self._used_at_s = 0.0
+        self._turn = asyncio.Lock()
+        self._object: S | None = None
+        self._is_closed = False
+
+    async def call(
+        self, where: Where, work: Callable[[S], Awaitable[T]], *, more_s: float = 0.0
+    ) -> T:
+        """What `work` returns, as our errors where it fails. Goes on in peace when cancelled.
+
+        A request that the service is too busy for was not applied, and is made again.
+        """
+        return await asyncio.shield(
+            self._chores.start(self._patiently(where, work, more_s), where.operation)
+        )
+
+    async def replace(self) -> None:
+        """After the call under way, let go of the object: the next call makes another."""
+        async with self._turn:
+            self._throw_away()
+
+    async def aclose(self) -> None:
+        """Wait for the call under way, and close."""
+        self._is_closed = True
+        async with self._turn:
+            old, self._object = self._object, None
+            if old is not None:
+                await close(old, self._clock)
+
+    async def _patiently(self, where: Where, work: Callable[[S], Awaitable[T]], more_s: float) -> T:
+        async with self._turn:
+            for attempt in range(1, MAX_TRIES):
+                try:
+                    return await self._once(where, work, more_s)
+                except Throttled:
+                    await self._clock.sleep(RECONNECT.delay_s(attempt, self._clock.chance()))
+            return await self._once(where, work, more_s)
+
+    async def _once(self, where: Where, work: Callable[[S], Awaitable[T]], more_s: float) -> T:
+        if self._is_closed:
+            raise ConnectionFailed(where.address, "the gateway is closed")
+        if self._stale_s is not None and self._clock.now_s() - self._used_at_s > self._stale_s:
+            self._throw_away()
+        if self._object is None:
+            self._object = self._make()
+        try:
+            async with self._clock.timeout(self._timeout_s + more_s):
+                return await work(self._object)
+        except Exception as error:  # broad: whatever the SDK raises is sorted
+            fault = _timed_out(error, where, self._timeout_s + more_s) or fault_of(error, where)
+            if not isinstance(fault, Throttled):
+                self._throw_away()
+            raise fault from error
+        except BaseException:
+            self._throw_away()
+            raise
+        finally:
+            self._used_at_s = self._clock.now_s()
+
+    def _throw_away(self) -> None:
+        """Whatever state it is in, the next call has a new one."""
+        old, self._object = self._object, None
+        if old is not None:
+            self._chores.start(close(old, self._clock), "close")
+
+
+def _timed_out(error: Exception, where: Where, timeout_s: float) -> PumpError | None:
+    if isinstance(error, TimeoutError):
+        return ConnectionFailed(where.address, f"no answer within {timeout_s:g} s")
+    return None
+
+
+async def close(old: Closable, clock: Clock) -> None:
+    """Close an object of the SDK, however it is, in a bounded time."""
+    try:
+        async with clock.timeout(CLOSING_S):
+            await old.close()
+    except Exception as error:  # broad: whatever is wrong with it, it is to go
+        _log.debug(vocabulary.SETTLE_FAILED, error=repr(error))
 
 
 class Connections:
@@ -150,3 +314,45 @@ class Connections:
         for each in (client, administration, credential):
             if each is not None:
                 await close(each, self.clock)
+
+
+# The oldest SDK this works with, checked before anything is sent (R77).
+
+MINIMUM = {"azure-servicebus": "7.15", "azure-identity": "1.16", "aiohttp": "3.9"}
+BELOW = {"azure-servicebus": "8"}
+"""Parts of the SDK are used that it does not promise to keep (see `sdk`)."""
+INSTALL = "pip install 'pumphouse[servicebus]'"
+
+
+def check_sdk(packages: Iterable[str] = MINIMUM) -> None:
+    """Raise `ConfigurationError`, naming the cure, when a package is missing or too old."""
+    for package in packages:
+        check_version(package, installed(package))
+
+
+def installed(package: str) -> str | None:
+    """The version that is installed, None when it is not; reads files."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def check_version(package: str, found: str | None) -> None:
+    """Raise `ConfigurationError` when this version is missing, too old or too new."""
+    if found is None:
+        raise ConfigurationError(package, "not installed", f"run {INSTALL}")
+    if numbers(found) < numbers(MINIMUM[package]):
+        needed = f"{package} >= {MINIMUM[package]}"
+    elif package in BELOW and numbers(found) >= numbers(BELOW[package]):
+        needed = f"{package} < {BELOW[package]}"
+    else:
+        return
+    raise ConfigurationError(
+        package, found, f"needs {needed}; run {INSTALL.replace('install', 'install -U')}"
+    )
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A version as numbers that compare."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

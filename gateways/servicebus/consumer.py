@@ -11,8 +11,7 @@ from pump.message import Delivery
 from pump.outcome import Refusal, Settlement
 
 from .errors import RequestRefused
-from .inbound import lease_of
-from .leases import Lease, Terms
+from .leases import Lease, Terms, lease_of
 from .settling import Settling
 from .tap import Pulled, Tap
 

@@ -15,8 +15,10 @@ their own here.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from math import isfinite
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -35,19 +37,17 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import Abandon, Ack, Defer, Refusal, Settlement
 
-from .clerk import Clerk, Verdict
 from .connection import Connections
 from .errors import Where
-from .inbound import delivery_of
-from .leases import Hold, Terms
-from .session_record import record, rests_until
+from .leases import Hold, Terms, delivery_of
 from .settling import ABANDONED, COMPLETE, dead_letter, untried
-from .tap import slice_s
+from .tap import Clerk, Verdict, slice_s
 from .wire import Arrival
 
 if TYPE_CHECKING:
-    from .handle import Handle
+    from .connection import Handle
     from .sdk import Receiver
+
 
 _log = get_logger("gateways.servicebus")
 
@@ -399,3 +399,33 @@ class ServiceBusSession:
 
     def _where(self, operation: str) -> Where:
         return Where(self._connections.address, operation, self._place.queue, self.id)
+
+
+# What is noted about a session in its state: until when it rests. Pure.
+#
+# A message that was deferred comes again before its successors, so the whole session waits for it,
+# whoever accepts it next. A state that somebody else has set is left alone.
+
+_MARK: Final = "pump-session"
+_VERSION: Final = 1
+
+
+def rests_until(state: bytes | None) -> float | None:
+    """When the session may go on, in Unix time; 0 for at once, None where the state is not ours."""
+    if not state:
+        return 0.0
+    try:
+        found = json.loads(state)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get(_MARK) != _VERSION:
+        return None
+    until = found.get("rests_until")
+    if isinstance(until, int | float) and isfinite(until):
+        return float(until)
+    return 0.0
+
+
+def record(until_s: float) -> bytes:
+    """The state of a session that rests until then."""
+    return json.dumps({_MARK: _VERSION, "rests_until": until_s}).encode()

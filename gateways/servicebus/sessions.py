@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from pump.errors import GatewayError, SessionLocked, SessionLockLost, UnsupportedOperation
 from pump.subscription import Subscription
 
-from .connection import Connections
+from .connection import Connections, close
 from .errors import NoSessionFree, RequestRefused, Where, fault_of
-from .handle import close
 from .leases import Terms
 from .names import group_of, session_id_of
 from .queue_settings import check_subscription
@@ -18,7 +17,7 @@ from .session import Place, ServiceBusSession
 from .wire import decode
 
 if TYPE_CHECKING:
-    from .handle import Handle
+    from .connection import Handle
     from .sdk import Receiver
 
 LEAST_WAIT_S = 0.1

@@ -32,14 +32,12 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, Abandon, Ack, Action, Defer, Refusal, Settlement
 
-from .clerk import Clerk, Fates, Verdict
 from .connection import Connections
 from .errors import RequestRefused, Where
-from .inbound import lease_of
-from .leases import Lease, Leases, Terms
+from .leases import Lease, Leases, Terms, lease_of
 from .limits import SEND_BATCH
 from .names import parent_of
-from .tap import Pulled
+from .tap import Clerk, Fates, Pulled, Verdict
 from .wire import Arrival, Parcel, again, hand_backs_of
 
 COMPLETE = Verdict("completed")

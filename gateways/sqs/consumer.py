@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import floor
 from typing import Any
+
+import attrs
 
 from pump.backoff import Backoff
 from pump.clock import Clock
-from pump.errors import GatewayError
+from pump.errors import ConnectionFailed, GatewayError, PumpError
+from pump.ids import new_id
 from pump.message import Delivery
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
@@ -17,17 +22,12 @@ from pump.subscription import Subscription
 
 from .._aws.transport import Polling, Reply
 from .address import QueueAddress
-from .calls import QueueCalls
+from .calls import QueueCalls, receive_request, whole_seconds
 from .claims import Claims
-from .inbound import ClaimedBodies, deliveries_of
-from .limits import MAX_BATCH
-from .polls import Poll, first_poll, next_poll
-from .queue_options import QueueOptions
-from .receipts import Receipts
-from .repeats import Repeats
-from .requests import receive_request, whole_seconds
+from .inbound import ClaimedBodies, Receipts, deliveries_of
+from .limits import MAX_BATCH, MAX_LONG_POLL_S
+from .queue_settings import QueueOptions
 from .settling import Settling
-from .stragglers import Stragglers
 
 _log = get_logger("gateways.sqs")
 _DOUBT_S = 1.0
@@ -169,3 +169,127 @@ class SqsConsumer:
         except GatewayError as error:
             # Their leases run out by themselves.
             _log.warning(vocabulary.SETTLE_FAILED, error=repr(error), count=len(deliveries))
+
+
+# Polls: how a wait of any length is made of SQS's whole seconds. Pure.
+#
+# | left of the wait | then                                                                    |
+# |------------------|-------------------------------------------------------------------------|
+# | a second or more | a long poll of as many whole seconds as SQS allows                      |
+# | less             | a pause for the rest, and a last look without waiting                   |
+#
+# A long poll is never cut short: SQS would go on with it, lease a message and find nobody there.
+
+
+@attrs.frozen
+class Poll:
+    """One request: wait before it, and let SQS wait."""
+
+    pause_s: float
+    wait_s: int
+    is_last: bool
+
+
+def first_poll(wait_s: float) -> Poll:
+    """The first request of a receive; a short one when there is no whole second to wait."""
+    return Poll(0.0, _long_poll_s(wait_s), wait_s <= 0)
+
+
+def next_poll(left_s: float) -> Poll | None:
+    """The request after one that found nothing, None when the time is over."""
+    if left_s <= 0:
+        return None
+    if left_s < 1:
+        return Poll(left_s, 0, True)
+    return Poll(0.0, _long_poll_s(left_s), False)
+
+
+def _long_poll_s(left_s: float) -> int:
+    return max(0, min(MAX_LONG_POLL_S, floor(left_s)))
+
+
+# Repeats: on a FIFO queue, a receive whose answer was lost is asked again by its own name.
+#
+# SQS then gives the same messages once more, instead of leaving their groups locked until the
+# leases end. It remembers an attempt for five minutes.
+
+_MEMORY_S = 300.0
+
+
+@attrs.frozen
+class Attempt:
+    """One receive, by name. Its repetition asks for as many messages as it did."""
+
+    name: str
+    max_count: int
+    asked_at_s: float
+
+
+class Repeats:
+    """The attempts of one consumer that got no answer."""
+
+    def __init__(self, *, lease_s: float) -> None:
+        # Past the lease the messages are anybody's, and SQS refuses the repetition.
+        self._memory_s = min(_MEMORY_S, lease_s)
+        self._unanswered: list[Attempt] = []
+
+    def next(self, max_count: int, now_s: float) -> Attempt:
+        """An attempt that had no answer and asked for no more than this; else a new one."""
+        self._unanswered = [
+            each for each in self._unanswered if now_s - each.asked_at_s < self._memory_s
+        ]
+        for attempt in self._unanswered:
+            if attempt.max_count <= max_count:
+                self._unanswered.remove(attempt)
+                return attempt
+        return Attempt(new_id(), max_count, now_s)
+
+    @contextmanager
+    def asking(self, attempt: Attempt, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The request by the attempt's name; remembered when no answer comes."""
+        try:
+            yield {
+                **request,
+                "MaxNumberOfMessages": attempt.max_count,
+                "ReceiveRequestAttemptId": attempt.name,
+            }
+        except (ConnectionFailed, asyncio.CancelledError):
+            self._unanswered.append(attempt)
+            raise
+
+
+# Stragglers: long polls whose receiver was cancelled, but which SQS still answers.
+#
+# Dropping the connection would not help: SQS goes on waiting, leases a message to nobody, and
+# hides it until the lease ends. So the poll is left to end by itself, and what it brings is given
+# back at once.
+
+PendingPoll = asyncio.Task[Sequence[Delivery]]
+
+
+class Stragglers:
+    """The abandoned polls of one consumer."""
+
+    def __init__(self, give_back: Callable[[Sequence[Delivery]], Awaitable[None]]) -> None:
+        self._give_back = give_back
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._ending)
+
+    def add(self, polling: PendingPoll) -> None:
+        """See a poll to its end, and give back what it brings."""
+        ending = asyncio.create_task(self._see_off(polling), name="sqs straggler")
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    async def aclose(self) -> None:
+        """Wait until every one has ended; cancelled, end them at once."""
+        await asyncio.gather(*self._ending)
+
+    async def _see_off(self, polling: PendingPoll) -> None:
+        try:
+            deliveries = await polling
+        except PumpError:
+            return  # It failed, so it holds nothing that we know of.
+        await self._give_back(deliveries)

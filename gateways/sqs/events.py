@@ -22,9 +22,8 @@ from pump.subscription import Subscription
 from .address import QueueAddress
 from .calls import QueueCalls
 from .claims import Claims
-from .inbound import ClaimedBodies, deliveries_of
-from .queue_options import QueueOptions
-from .receipts import Receipts
+from .inbound import ClaimedBodies, Receipts, deliveries_of
+from .queue_settings import QueueOptions
 from .settling import Settling
 
 _SOURCE: Final = "aws:sqs"

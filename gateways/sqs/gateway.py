@@ -10,8 +10,7 @@ from weakref import WeakSet
 from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK, Clock
 from pump.errors import GatewayError, QueueNotFound
-from pump.findings import Finding
-from pump.handler_times import HandlerTimes
+from pump.findings import Finding, HandlerTimes
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.ports import (
@@ -34,10 +33,10 @@ from .claims import Claims
 from .consumer import SqsConsumer
 from .doctor import examine
 from .events import PushedMessages, is_from, records_of
+from .inbound import Receipts
 from .limits import SQS
 from .producer import SqsProducer
 from .queue_settings import QueueSettings
-from .receipts import Receipts
 from .sessions import SqsSession, accept, session_consumption
 from .settings import SqsSettings
 

@@ -8,10 +8,9 @@ import attrs
 
 from ..errors import GatewayError, PumpError, UnacceptableLimitReached
 from ..loop.batch import Batch
-from ..loop.conclude import Orders
-from ..loop.ending import Ending, is_unacceptable
-from ..loop.limit import UnacceptableCount
-from ..loop.stats import PumpStats
+from ..loop.processing import Ending, Orders, is_unacceptable
+from ..loop.pump import UnacceptableCount
+from ..loop.reporting import PumpStats
 from ..message import Delivery
 from ..observability import vocabulary
 from ..observability.log import get_logger

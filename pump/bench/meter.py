@@ -16,10 +16,10 @@ from ..clock import Clock
 from ..message import Delivery, Message
 from ..observability.counters import Counters
 from ..outcome import Abandon, Ack, Outcome, Settlement
-from .calls import Calls
+from .pricing import Calls
 
 if TYPE_CHECKING:
-    from ..loop.ending import Ending
+    from ..loop.processing import Ending
     from ..subscription import Subscription
 
 _NOTHING: AbstractContextManager[None] = nullcontext()

@@ -14,8 +14,6 @@ from math import ceil
 
 import attrs
 
-from .calls import Calls
-
 _SQS_BATCH = 10
 _SQS_CHUNK_BYTES = 64 * 1024
 
@@ -115,3 +113,27 @@ def _s3_dollars(requests: Mapping[str, float], prices: Prices) -> float:
     return sum(
         count * thousand.get(kind, prices.puts_1000) / 1000 for kind, count in requests.items()
     )
+
+
+# Calls: what a pump asked of its gateway while it was measured.
+
+
+@attrs.frozen(kw_only=True)
+class Calls:
+    """Calls of a gateway's ports. One may be several requests to the provider, or none."""
+
+    sends: int = 0
+    receives: int = 0
+    empty_receives: int = 0
+    settles: int = 0
+    extends: int = 0
+    received: int = 0
+    """Messages that receives brought."""
+    settled: int = 0
+    """Messages that settle calls were about."""
+
+    @property
+    def mean_received(self) -> float | None:
+        """Messages a receive that brought any."""
+        full = self.receives - self.empty_receives
+        return self.received / full if full else None

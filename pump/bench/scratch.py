@@ -7,7 +7,9 @@ no call by which it could be made to look into one, or to purge it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import attrs
 
@@ -15,10 +17,7 @@ from ..capabilities import Capabilities
 from ..errors import PumpError
 from ..message import Message
 from ..ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStats
-from ..strategy import DeadLetter, Hybrid
-from ..subscription import MakeChannels, QueueSpec, Subscription
-from .names import ScratchNames
-from .ports import RemovesQueues
+from ..subscription import DeadLetter, Hybrid, MakeChannels, QueueSpec, Subscription
 
 
 @attrs.frozen(kw_only=True)
@@ -186,3 +185,88 @@ class ScratchAdmin:
 def _dead_beside(queue: str) -> str:
     stem, fifo = queue.removesuffix(".fifo"), ".fifo" if queue.endswith(".fifo") else ""
     return f"{stem}-dead{fifo}"
+
+
+# Names of throw-away queues: told from real ones at a glance, and allowed by every broker.
+
+_STRANGE = re.compile(r"[^A-Za-z0-9_-]+")
+_FIFO = ".fifo"
+_MAX_STEM = 48
+"""With what follows it a name stays below 80 characters, the most that SQS takes."""
+
+
+@attrs.define
+class ScratchNames:
+    """Gives each queue's name another one, always the same, that no real queue has."""
+
+    token: str
+    """What no other run has."""
+    _names: dict[str, str] = attrs.field(factory=dict, init=False)
+
+    def of(self, queue: str) -> str:
+        """The throw-away name for a queue; that of a throw-away queue is its own."""
+        if queue in self._names.values():
+            return queue
+        if queue not in self._names:
+            self._names[queue] = self._unlike_others(queue)
+        return self._names[queue]
+
+    def _unlike_others(self, queue: str) -> str:
+        name = scratch_name(queue, self.token)
+        if name not in self._names.values():
+            return name
+        return scratch_name(queue, f"{self.token}-{len(self._names)}")
+
+
+def scratch_name(queue: str, token: str) -> str:
+    """`orders` becomes `orders-bench-TOKEN`; of an ARN or a URL only the queue's own name stays.
+
+    What ends in .fifo still does: on SQS that makes it an ordered queue.
+    """
+    ending = _FIFO if queue.endswith(_FIFO) else ""
+    own = re.split(r"[:/]", queue.removesuffix(_FIFO))[-1]
+    stem = _STRANGE.sub("-", own)[:_MAX_STEM].strip("-") or "queue"
+    return f"{stem}-bench-{token}{ending}"
+
+
+# What a gateway may offer beside its ports, for those who measure it.
+
+
+@runtime_checkable
+class CountsRequests(Protocol):
+    """A gateway may be one too: it counts what it asks of its provider."""
+
+    @property
+    def request_counts(self) -> Mapping[str, int]:
+        """Requests so far by what they are, in the provider's words; repetitions included."""
+
+
+@runtime_checkable
+class RemovesQueues(Protocol):
+    """A gateway may be one too: it can remove a queue, with everything in it, for good."""
+
+    async def remove_queues(self, queues: Sequence[str]) -> None:
+        """Remove these queues; one that is not there counts as removed.
+
+        Raises `GatewayError`, after which any of them may be there still.
+        """
+
+
+# Removal: how a person gets rid of a throw-away queue that a gateway cannot remove. Pure.
+
+_HINTS = {
+    "sqs": "aws sqs delete-queue --queue-url "
+    '"$(aws sqs get-queue-url --queue-name {queue} --query QueueUrl --output text)"',
+    "s3": "aws s3 rm --recursive {where}/queues/{queue}/",
+    "amqp": "rabbitmqctl delete_queue {queue}",
+    "nats": "nats stream rm {queue}",
+    "sb": "az servicebus queue delete --name {queue} --namespace-name … --resource-group …",
+}
+_ANY = "your broker's own tools"
+
+
+def removal_hint(gateway: str, queue: str, where: str) -> str:
+    """What removes a queue on a gateway of this scheme and URL: a command, or whose tools."""
+    # A gateway that is an object does not say in which bucket it is.
+    place = where.rstrip("/") if where.partition("://")[2] else f"{gateway}://…"
+    return _HINTS.get(gateway, _ANY).format(queue=queue, where=place)

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the command line and leave with one of `pump.cli.exit_codes`."""
+    """Run the command line and leave with one of `pump.exit_codes`."""
     from .root import cli
 
     cli(prog_name="pump")

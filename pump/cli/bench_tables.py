@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from ..bench.percentiles import Spread
-from ..bench.removal import removal_hint
-from ..bench.report import BenchReport, Measured, series
-from ..bench.scratch import Left
+from ..bench.report import BenchReport, Measured, Spread, series
+from ..bench.scratch import Left, removal_hint
 from ..durations import format_duration
-from .console import print_warning, printable, table
-from .ledger_chart import ASCII, BLOCKS, bars
+from .console import ASCII, BLOCKS, bars, print_warning, printable, table
 
 _HEIGHT = 3
 _MAX_SLOTS = 60

@@ -11,11 +11,10 @@ from typing import Any
 
 import attrs
 
-from .booting import boot_command
+from ..exit_codes import ExitCode, Failure
+from ..processes.ipc import RunOptions
+from ..processes.worker_process import boot_command
 from .console import print_warning, stderr
-from .exit_codes import ExitCode
-from .failure import Failure
-from .run_options import RunOptions
 from .settings import Settings
 
 _TOLD_TO_END = (ExitCode.OK, ExitCode.FORCED)

@@ -3,12 +3,114 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+import traceback
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, ClassVar
 
 import click
 
-from .exit_codes import ExitCode, exit_code_of
-from .lazy_group import LazyGroup
+from ..errors import PumpError, text_of
+from ..exit_codes import ExitCode, Failure, exit_code_of
+from ..observability.redaction import scrub
+from .console import print_error
+
+# A group whose help loads no command, and whose commands are loaded when they are asked for.
+
+
+class LazyGroup(click.Group):
+    """Each command is defined in the module of its name, behind `prefix`."""
+
+    commands_help: ClassVar[Mapping[str, str]] = {}
+    """What the help says of each, in its order."""
+    prefix: ClassVar[str] = ""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands_help)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands_help:
+            return None
+        module = import_module(f".{self.prefix}{cmd_name}", __package__)
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.commands_help.items()))
+
+
+# Plugins: commands that other packages bring, found by entry points and loaded when asked for.
+#
+# A gateway may have commands of its own, and `pump` imports no gateway. So the help knows their
+# names and loads nothing, and one that does not load is the error of whoever asks for it, and of
+# nobody else.
+
+ENTRY_POINT_GROUP = "pumphouse.commands"
+_KNOWN = {"s3": "Estimate what queues on S3 cost."}
+"""What the help says of those that come with Pumphouse: to ask them, it would have to load them."""
+
+
+def plugins() -> dict[str, EntryPoint]:
+    """The commands of other packages by name, in the order of their names."""
+    found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    return dict(sorted(found.items()))
+
+
+def short_help_of(point: EntryPoint) -> str:
+    """What the list of commands says of it."""
+    return _KNOWN.get(point.name) or f"A command of {_package_of(point)}."
+
+
+def load(point: EntryPoint) -> click.Command:
+    """The command. `ConfigurationError` when its package is broken, with the remedy."""
+    from ..errors import ConfigurationError
+
+    field = f"pump {point.name}"
+    remedy = f"repair or remove the package {_package_of(point)}, which brings this command"
+    try:
+        command = point.load()
+    except Exception as error:  # broad: whatever a foreign module raises when it is imported
+        raise ConfigurationError(
+            field, point.value, f"{type(error).__name__}: {error}; {remedy}"
+        ) from error
+    if not isinstance(command, click.Command):
+        raise ConfigurationError(field, point.value, f"it is no click command; {remedy}")
+    return command
+
+
+def _package_of(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.module
+
+
+# Complaints: an error as the line, or lines, that end a command.
+
+
+def complain(error: Exception) -> None:
+    """Say what happened: one line for an error of ours, the traceback for anything else."""
+    for each in _leaves(error):
+        if isinstance(each, PumpError):
+            print_error(text_of(each))
+        elif isinstance(each, Failure):
+            _print_details(each.details)
+            print_error(text_of(each))
+        else:
+            _print_details("".join(traceback.format_exception(each)))
+            print_error(f"unexpected {type(each).__name__}: {text_of(each)}")
+
+
+def _print_details(details: str) -> None:
+    if details:
+        click.echo(scrub(details.rstrip()), err=True)
+
+
+def _leaves(error: Exception) -> list[Exception]:
+    if isinstance(error, ExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in _leaves(part)]
+    return [error]
+
 
 _COMMANDS = {
     "new": "Start an app: code, a test that passes, a README.",
@@ -43,7 +145,6 @@ class Root(LazyGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self.commands_help:
             return super().get_command(ctx, cmd_name)
-        from .plugins import load, plugins
 
         point = plugins().get(cmd_name)
         return None if point is None else load(point)
@@ -53,7 +154,6 @@ class Root(LazyGroup):
             formatter.write_dl(self._described())
 
     def _described(self) -> list[tuple[str, str]]:
-        from .plugins import plugins, short_help_of
 
         brought = [
             (name, short_help_of(point))
@@ -74,8 +174,6 @@ class Root(LazyGroup):
         except (click.Abort, KeyboardInterrupt):
             sys.exit(ExitCode.FORCED)
         except Exception as error:  # broad: whatever it is, it ends as an exit code
-            from .complaints import complain
-
             complain(error)
             sys.exit(exit_code_of(error))
         sys.exit(result if isinstance(result, int) else ExitCode.OK)

@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from math import ceil
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
 import click
 
-from .exit_codes import ExitCode
+from ..app import App
+from ..clock import SYSTEM_CLOCK, breathe
+from ..dispatcher import Dispatcher
+from ..event_loop import run as run_loop, run_until_signalled
+from ..exit_codes import ExitCode, Failure
+from ..health.options import HealthOptions
+from ..health.wire import Refused
+from ..loading import load_app, put_working_folder_first, shadowing_warnings
+from ..observability.metrics_server import MetricsServer
+from ..processes.control import CrewProbes, serving_crew
+from ..processes.ipc import Letter, RunOptions, Standing
+from ..processes.supervisor import Supervisor
+from ..processes.worker_process import ANSWER_S, PumpProcess
+from .log_setup import set_up_logging
 from .options import (
     control_option,
     counted_pair,
@@ -15,7 +40,135 @@ from .options import (
     log_sample_option,
     telemetry_option,
 )
-from .process_count import process_count
+from .run_report import Report, report_in, summarize, warnings_of
+from .telemetry import telemetry_choice, telemetry_of
+
+# Running: what `pump run` does once its options are known.
+
+_LINGER_S = 0.5
+"""How long threads that have nothing to do may take to notice that the app has closed."""
+
+
+def run_app(options: RunOptions) -> ExitCode:
+    """Load, check and run the app; its errors are the caller's to turn into words."""
+    format = set_up_logging(options.log_level, options.log_format, sample=options.log_sample)
+    report = report_in(format)
+    app = loaded_app(options, report)
+    return run_to_the_end(_serve(app, options, report))
+
+
+def loaded_app(options: RunOptions, report: Report, *, serves_metrics: bool = True) -> App:
+    """The app as the options want it, checked. Without `serves_metrics` it measures what they
+    ask for, and leaves it to others to serve that.
+    """
+    put_working_folder_first()
+    for warning in shadowing_warnings():
+        report.warn(warning)
+    app = load_app(options.target)
+    app.override(gateway=options.gateway, concurrency=dict(options.concurrencies))
+    if options.telemetry:
+        choice = telemetry_choice(options.telemetry)
+        if not serves_metrics:
+            choice = choice.unserved()
+        app.telemetry = telemetry_of(choice, options.target.partition(":")[0])
+    if options.ledger is not None:
+        from ..stores.ledger import ledger_from
+
+        app.override(ledger=ledger_from(options.ledger))
+    app.check()
+    return app
+
+
+def run_to_the_end(serving: Coroutine[Any, Any, ExitCode]) -> ExitCode:
+    """Run it on a loop of its own, and end the process when a handler's thread would not."""
+    try:
+        exit_code = run_loop(serving)
+    except BaseException:
+        _flush()
+        raise
+    if _has_threads_left_behind():
+        # A blocking handler that was given up cannot be stopped, and Python would wait for it.
+        _flush()
+        os._exit(exit_code)
+    return exit_code
+
+
+async def _serve(app: App, options: RunOptions, report: Report) -> ExitCode:
+    health = HealthOptions.from_addresses(options.health, options.control)
+    async with app:
+        dispatcher = app.dispatcher()
+        async with app.serving_health(dispatcher, health):
+            await pump_and_report(app, dispatcher, options, report)
+    return ending_of(dispatcher)
+
+
+async def pump_and_report(
+    app: App, dispatcher: Dispatcher, options: RunOptions, report: Report
+) -> None:
+    """Pump until a signal, or whoever else drains the dispatcher, and tell the story."""
+    started_s = SYSTEM_CLOCK.now_s()
+    running = asyncio.create_task(
+        run_until_signalled(dispatcher, until_empty=options.until_empty), name="run"
+    )
+    await breathe()  # Whoever reads that it runs may signal it: by now that is handled.
+    report.started(app, options.target)
+    try:
+        await running
+    finally:
+        report.ended(app, dispatcher.performers, SYSTEM_CLOCK.now_s() - started_s)
+
+
+def ending_of(dispatcher: Dispatcher) -> ExitCode:
+    """The exit code of a dispatcher that has ended without an error."""
+    return ExitCode.FORCED if dispatcher.was_stopped_now else ExitCode.OK
+
+
+def _has_threads_left_behind() -> bool:
+    end_s = SYSTEM_CLOCK.now_s() + _LINGER_S
+    threads = [each for each in threading.enumerate() if each.name.startswith("pump-handler")]
+    for thread in threads:
+        thread.join(max(0.0, end_s - SYSTEM_CLOCK.now_s()))
+    return any(thread.is_alive() for thread in threads)
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+# Process count: how many processes `--processes` means.
+
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""What a container may use, where the kernel has cgroups of version 2."""
+
+
+def process_count(text: str | int) -> int:
+    """A number of 1 or more, or `auto` (or 0) for as many as this process may use cores."""
+    words = str(text).strip().lower()
+    if words == "auto":
+        return usable_cores()
+    if not words.isascii() or not words.isdecimal():
+        raise click.BadParameter(f"{text!r} is not a whole number; write 4, or auto for all cores")
+    return int(words) or usable_cores()
+
+
+def usable_cores() -> int:
+    """The cores that this process may run on, or fewer when it is allowed less time than that."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    try:
+        quota = quota_in(_QUOTA.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        quota = None
+    return cores if quota is None else max(1, min(cores, ceil(quota)))
+
+
+def quota_in(text: str) -> float | None:
+    """Of a `cpu.max`, how many cores' time it allows; None for no limit."""
+    allowed, period = text.split()
+    return None if allowed == "max" else int(allowed) / int(period)
 
 
 @click.command(short_help="Run an app until it is told to stop.")
@@ -98,8 +251,7 @@ def run(
       4 broker unreachable or queue missing   5 too many unacceptable messages
       130 stopped by a second signal
     """
-    from .run_options import RunOptions
-    from .running import run_app
+    from ..processes.ipc import RunOptions
 
     options = RunOptions(
         target=target,
@@ -124,7 +276,141 @@ def run(
 
         return run_and_reload(options)
     if processes is not None:
-        from .supervising import run_processes
-
         return run_processes(options, processes)
     return run_app(options)
+
+
+# Supervising: what `pump run --processes N` does once its options are known.
+#
+# | signal             | does                                                                      |
+# |--------------------|---------------------------------------------------------------------------|
+# | SIGTERM or SIGINT  | drains every process; the second stops them, the third kills them         |
+# | SIGHUP             | restarts them one after the other; drains when it means that the terminal |
+# |                    | has been closed                                                           |
+#
+# One process loads no code of the app, and so outlasts its versions: this one.
+
+_STANDARD_STREAMS: Final = (0, 1, 2)
+
+
+def run_processes(options: RunOptions, count: int) -> ExitCode:
+    """Run the app in so many processes, until a signal, or until they end by themselves."""
+    if os.name != "posix":
+        raise Failure("--processes needs Linux, macOS or another Unix", remedy="leave it out")
+    format = set_up_logging(options.log_level, options.log_format)
+    # "auto" was decided by looking at our stderr, and theirs is the same.
+    return asyncio.run(_supervise(attrs.evolve(options, log_format=format), count))
+
+
+async def _supervise(options: RunOptions, count: int) -> ExitCode:
+    started_s = SYSTEM_CLOCK.now_s()
+    starter = Starter(options)
+    supervisor = Supervisor(starter.start, count, SYSTEM_CLOCK, until_empty=options.until_empty)
+    health = HealthOptions.from_addresses(options.health, options.control)
+    terminal = _Terminal()
+    with _signals(supervisor, terminal):
+        async with (
+            serving_crew(supervisor, health, SYSTEM_CLOCK) as probes,
+            _serving_metrics(probes, options),
+        ):
+            exit_code = await supervisor.run()
+    if not terminal.is_lost():  # Else nobody is there to read it.
+        _tell(supervisor, SYSTEM_CLOCK.now_s() - started_s, options.log_format)
+    return exit_code
+
+
+class Starter:
+    """Starts processes; the first of all is the spokesman."""
+
+    def __init__(self, options: RunOptions) -> None:
+        # What is served for all is served here.
+        self._options = attrs.evolve(options, health=None, control=None)
+        self._has_spokesman = False
+
+    async def start(self, number: int, standing: Standing) -> PumpProcess:
+        letter = Letter(
+            number=number,
+            is_spokesman=not self._has_spokesman,
+            options=self._options,
+            # Not a copy: what is asked while the process is made is to be in its letter, too.
+            standing=standing,
+        )
+        self._has_spokesman = True
+        return await PumpProcess.start(letter, SYSTEM_CLOCK)
+
+
+@asynccontextmanager
+async def _serving_metrics(probes: CrewProbes, options: RunOptions) -> AsyncIterator[None]:
+    choice = telemetry_choice(options.telemetry)
+    if choice.port is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def text() -> bytes:
+        asking = asyncio.run_coroutine_threadsafe(_metrics_or_none(probes), loop)
+        return asking.result(2 * ANSWER_S)
+
+    server = MetricsServer(text, choice.host, choice.port)
+    server.start()
+    try:
+        yield
+    finally:
+        await server.stop()
+
+
+async def _metrics_or_none(probes: CrewProbes) -> bytes:
+    try:
+        return await probes.metrics()
+    except Refused:
+        return b""  # No process has started yet.
+
+
+def _tell(supervisor: Supervisor, run_s: float, format: str) -> None:
+    done = supervisor.tally
+    if not done.counts:
+        return  # None has come so far as to have anything to tell.
+    summarize(done.counts, run_s, format)
+    report = report_in(format)
+    for warning in warnings_of(discarded=done.discarded, spilled=done.spilled):
+        report.warn(warning)
+
+
+class _Terminal:
+    """The terminal that this was started on, if it was."""
+
+    def __init__(self) -> None:
+        self._streams = [each for each in _STANDARD_STREAMS if os.isatty(each)]
+
+    def is_lost(self) -> bool:
+        """Whether it has been closed since."""
+        return bool(self._streams) and not any(map(os.isatty, self._streams))
+
+
+@contextmanager
+def _signals(supervisor: Supervisor, terminal: _Terminal) -> Iterator[None]:
+    has_been_told = False
+
+    def end() -> None:
+        nonlocal has_been_told
+        if has_been_told:
+            supervisor.stop_now()
+        else:
+            supervisor.drain()
+        has_been_told = True
+
+    def hang_up() -> None:
+        if not terminal.is_lost():
+            supervisor.restart()
+        elif not has_been_told:
+            end()  # Once: of one terminal that is closed both the shell and the system tell.
+
+    loop = asyncio.get_running_loop()
+    handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: hang_up}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)

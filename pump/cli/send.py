@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from itertools import islice, repeat
+from pathlib import Path
 
+import attrs
 import click
 
+from ..app import App
+from ..clock import SYSTEM_CLOCK
+from ..exit_codes import ExitCode, Failure
+from ..message import JSON, Message
+from ..subscription import MakeChannels, QueueSpec
+from .console import print_warning
 from .options import app_option, duration, gateway_option, pair
+from .session import app_for, in_session, shown_gateway
 
 
 @click.command(short_help="Send messages to a queue.")
@@ -77,8 +91,6 @@ def send(
     if body is None and not lines:
         raise click.UsageError("give a BODY: the text, @FILE, or - for the standard input")
 
-    from .sending import Letter, send_all
-
     letter = Letter(
         queue=queue,
         type=type_,
@@ -92,3 +104,124 @@ def send(
     send_all(
         letter, body or "-", count=count, by_line=lines, create=create, app=app, gateway=gateway
     )
+
+
+# Sending: what `pump send` does once its options are known.
+
+_BATCH = 500
+"""How many messages are in hand at a time: a pipe may bring millions."""
+
+
+@attrs.frozen(kw_only=True)
+class Letter:
+    """Everything about the messages to send but their bodies."""
+
+    queue: str
+    type: str
+    headers: Mapping[str, str]
+    group: str | None
+    delay: timedelta
+    deduplication_id: str | None
+    correlation_id: str | None
+    content_type: str | None
+
+    def message(self, body: bytes, *, called: str = "the body") -> Message:
+        """A message with this body; unless its content type was named, it must be JSON."""
+        if self.content_type is None:
+            _check_json(body, called)
+        return Message(
+            body=body,
+            type=self.type,
+            content_type=self.content_type or JSON,
+            headers=self.headers,
+            group=self.group,
+            deduplication_id=self.deduplication_id,
+            correlation_id=self.correlation_id,
+            created_at_s=SYSTEM_CLOCK.time_s(),
+        )
+
+
+def send_all(
+    letter: Letter,
+    source: str,
+    *,
+    count: int,
+    by_line: bool,
+    create: bool,
+    app: str | None,
+    gateway: str | None,
+) -> None:
+    """Send one body `count` times, or each line of the source, and print the ids."""
+    bodies = _lines_of(source) if by_line else iter(repeat(_body_of(source), count))
+    messages = _messages(letter, bodies, by_line=by_line)
+    first = list(islice(messages, _BATCH))
+
+    async def work(opened: App) -> None:
+        if not opened.gateway.capabilities.is_shared:
+            print_warning(
+                f"{shown_gateway(opened)} lives inside one process: nobody else will see this"
+            )
+        if create:
+            await opened.admin.ensure(QueueSpec(name=letter.queue), MakeChannels.CREATE)
+        batch = first
+        while batch:
+            ids = await opened.post_all(batch, queue=letter.queue, delay=letter.delay)
+            click.echo("\n".join(ids))
+            batch = list(islice(messages, _BATCH))
+
+    in_session(app_for(app, gateway), work)
+
+
+def _messages(letter: Letter, bodies: Iterator[bytes], *, by_line: bool) -> Iterator[Message]:
+    for number, body in enumerate(bodies, 1):
+        called = f"line {number:,} (not counting blank ones)" if by_line else "the body"
+        yield letter.message(body, called=called)
+
+
+def _body_of(source: str) -> bytes:
+    if source == "-":
+        return sys.stdin.buffer.read()
+    if source.startswith("@"):
+        try:
+            return Path(source[1:]).read_bytes()
+        except OSError as error:
+            raise _unreadable(source, error) from None
+    return os.fsencode(source)
+
+
+def _lines_of(source: str) -> Iterator[bytes]:
+    """The lines that are not blank, without their ends."""
+    if source == "-":
+        yield from _filled(sys.stdin.buffer)
+        return
+    if not source.startswith("@"):
+        yield from _filled(iter(os.fsencode(source).splitlines()))
+        return
+    try:
+        with Path(source[1:]).open("rb") as file:
+            yield from _filled(file)
+    except OSError as error:
+        raise _unreadable(source, error) from None
+
+
+def _filled(lines: Iterator[bytes]) -> Iterator[bytes]:
+    return (stripped for line in lines if (stripped := line.rstrip(b"\r\n")).strip())
+
+
+def _unreadable(source: str, error: OSError) -> Failure:
+    return Failure(
+        f"cannot read {source[1:]!r}: {error.strerror}",
+        remedy="after @ stands a file's path",
+        exit_code=ExitCode.USAGE,
+    )
+
+
+def _check_json(body: bytes, called: str) -> None:
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Failure(
+            f"{called} is not JSON ({error})",
+            remedy="quote it for your shell, or name a --content-type to send it as it is",
+            exit_code=ExitCode.USAGE,
+        ) from None

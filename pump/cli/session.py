@@ -8,9 +8,8 @@ from typing import TypeVar
 
 from ..app import DEFAULT_GATEWAY, App
 from ..errors import GatewayError, QueueNotFound, UnsupportedOperation
-from .exit_codes import ExitCode
-from .failure import Failure
-from .loading import load_app
+from ..exit_codes import ExitCode, Failure
+from ..loading import load_app
 from .log_setup import set_up_logging
 
 _T = TypeVar("_T")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import current_thread, main_thread
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 
-from .lazy_group import LazyGroup
+from .options import pair
+from .root import LazyGroup
 
 
 class SparkGroup(LazyGroup):
@@ -55,3 +56,41 @@ def spark(context: click.Context) -> None:
       pump spark redrive orders-dead --to orders --where "type = 'PlaceOrder'" --dry-run
     """
     context.with_resource(_sigterm_as_ctrl_c())
+
+
+# The options that every `pump spark` command shares: which cluster, and how it is set up.
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def spark_options(command: _F) -> _F:
+    """Give a command `--master`, `--conf` and `--py-files`; it is called with `master`, `conf`
+    and `py_files`.
+    """
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS = [
+    click.option(
+        "--master",
+        default="local[*]",
+        metavar="URL",
+        help="The Spark master, such as spark://host:7077 or local[4]. Default: local[*], all "
+        "cores of this machine.",
+    ),
+    click.option(
+        "--conf",
+        type=pair,
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="A setting of Spark's; may be repeated.",
+    ),
+    click.option(
+        "--py-files",
+        metavar="PATH",
+        multiple=True,
+        help="A .py, .zip or .egg that the workers import from; may be repeated.",
+    ),
+]

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from .report_options import report_options
-from .spark_options import spark_options
+from .report import report_options
+from .spark import spark_options
 
 
 @click.command(short_help="Analyse outcomes and dead letters.")
@@ -37,7 +37,7 @@ def report(
       4 broker unreachable, queue missing, or the ledger cannot be read
     """
     from ..spark.session import SparkOptions, spark_session
-    from .reporting import Asked, print_made
+    from .report import Asked, print_made
 
     asked = Asked(**options)
     # What the user got wrong is said before a cluster is started.

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import attrs
 import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from .exit_codes import ExitCode
+from ..app import App
+from ..clock import SYSTEM_CLOCK, Clock
+from ..exit_codes import ExitCode, Failure
+from ..loading import load_app, put_working_folder_first, shadowing_warnings
+from ..loop import PumpStats
+from ..performer import Performer
+from .console import stderr
+from .log_setup import set_up_logging
 from .options import (
     counted_pair,
     duration,
@@ -15,7 +30,14 @@ from .options import (
     log_level_option,
     log_sample_option,
 )
-from .spark_options import spark_options
+from .run_report import Report, report_in
+from .spark import spark_options
+
+if TYPE_CHECKING:
+    from ..spark.run.options import SparkRunOptions
+    from ..spark.run.slicing import Depth
+    from ..spark.run.summary import SliceSummary, SparkRun
+    from ..spark.session import SparkOptions
 
 
 @click.command(short_help="Run an app in Spark tasks.")
@@ -129,7 +151,6 @@ def run(
     from ..spark.run.options import SparkRunOptions
     from ..spark.session import SparkOptions
     from .log_setup import set_up_logging
-    from .spark_running import SparkCommand, run_app_on_spark
 
     format = set_up_logging(log_level, log_format, sample=log_sample)
     command = SparkCommand(
@@ -160,3 +181,122 @@ def run(
             prepare=command.prepare,
         ),
     )
+
+
+# Spark running: what `pump spark run` does once its options are known.
+
+
+@attrs.frozen(kw_only=True)
+class SparkCommand:
+    """The options of `pump spark run` that are not the run's own."""
+
+    target: str
+    session: SparkOptions
+    gateway: str | None = attrs.field(default=None, repr=False)
+    concurrencies: tuple[tuple[str, int], ...] = ()
+    log_level: str = "info"
+    log_format: str = "json"
+    log_sample: int = 1
+
+    @property
+    def prepare(self) -> partial[str]:
+        """Sets up a task's logging as the driver's is."""
+        return partial(set_up_logging, self.log_level, self.log_format, sample=self.log_sample)
+
+
+def run_app_on_spark(command: SparkCommand, options: SparkRunOptions) -> ExitCode:
+    """Load and check the app, then start Spark, then run; errors are the caller's to say."""
+    report = report_in(command.log_format)
+    put_working_folder_first()
+    for warning in shadowing_warnings():
+        report.warn(warning)
+    app = load_app(command.target)
+    app.override(gateway=command.gateway, concurrency=dict(command.concurrencies))
+    return _ending(_run(command, options, app, report))
+
+
+def _run(command: SparkCommand, options: SparkRunOptions, app: App, report: Report) -> SparkRun:
+    from ..spark.run.plan import Named
+    from ..spark.run.running import Work, run_work
+    from ..spark.session import spark_session
+
+    luggage = Named(target=command.target, folders=(str(Path.cwd()),))
+    work = Work.of(app, options, luggage)
+    with spark_session(command.session) as spark:
+        report.started(app, command.target)
+        with spark_progress() as progress:
+            run = run_work(work, spark, progress)
+    report_end(report, app, run)
+    return run
+
+
+def _ending(run: SparkRun) -> ExitCode:
+    from ..spark.run.plan import SliceFailed, TaskFailed
+    from ..spark.run.summary import Ended
+
+    match run.failure:
+        case SliceFailed() as error:
+            raise Failure(str(error), exit_code=ExitCode.UNEXPECTED)
+        case TaskFailed() as error:
+            raise Failure(str(error), exit_code=ExitCode.UNEXPECTED, details=error.trace)
+        case None:
+            return ExitCode.FORCED if run.ended is Ended.FORCED else ExitCode.OK
+        case failure:
+            raise failure
+
+
+# Spark reports: how `pump spark run` tells what it does; begin and end as `pump run` does.
+
+
+class SparkProgress:
+    """One line on a terminal: what was handled and how fast, what is left, how many tasks."""
+
+    def __init__(self, progress: Progress, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._progress = progress
+        self._clock = clock
+        self._line = progress.add_task("looking at the queues", total=None)
+        self._handled = 0
+        self._rate = 0.0
+        self._left = 0
+        self._tasks = 0
+
+    def looked(self, depth: Depth) -> None:
+        """The queues were asked."""
+        self._left = depth.total
+        self._show()
+
+    def slice_started(self, number: int, tasks: int) -> None:
+        """A job is given to Spark."""
+        self._tasks = tasks
+        self._show()
+
+    def slice_ended(self, done: SliceSummary) -> None:
+        """It has come to its end."""
+        self._tasks = 0
+        self._handled += done.settled
+        self._rate = done.settled / done.run_s if done.run_s else 0.0
+        self._show()
+
+    def _show(self) -> None:
+        words = f"{self._handled:,} handled · {self._rate:,.0f}/s · {self._left:,} left"
+        tasks = f"{self._tasks} tasks" if self._tasks else "idle"
+        self._progress.update(self._line, description=f"{words} · {tasks}")
+
+
+@contextmanager
+def spark_progress(console: Console | None = None) -> Iterator[SparkProgress]:
+    """A line that lives while the block runs, on a terminal; elsewhere the log has the slices."""
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    shown = stderr() if console is None else console
+    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as bar:
+        yield SparkProgress(bar)
+
+
+def report_end(report: Report, app: App, run: SparkRun) -> None:
+    """The summary that `pump run` prints, over all tasks."""
+    performers = [
+        Performer(each, stats=PumpStats(**attrs.asdict(run.counts[each.name])))
+        for each in app.subscriptions
+        if each.name in run.counts
+    ]
+    report.ended(app, performers, run.run_s)

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     )
     from .keys import Key, KeyProvider, KeyRing
     from .kms import KmsKeys, KmsOptions
-    from .replay import NonceTracking
-    from .rules import PlaintextPolicy
+    from .rules import NonceTracking, PlaintextPolicy
     from .sources import CallableKeys, EnvironmentKeys, FallbackKeys, KeyFile
 
 __all__ = [
@@ -70,7 +69,7 @@ _HOMES = {
     "KmsKeys": "crypto.kms",
     "KmsOptions": "crypto.kms",
     "MemoryNonces": "stores.nonces",
-    "NonceTracking": "crypto.replay",
+    "NonceTracking": "crypto.rules",
     "PlaintextPolicy": "crypto.rules",
     "SqliteNonces": "stores.sqlite_nonces",
 }

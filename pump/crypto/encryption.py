@@ -40,8 +40,7 @@ from .errors import (
     logged,
 )
 from .keys import Key, KeyProvider
-from .replay import NonceGuard, NonceTracking
-from .rules import PlaintextPolicy, Rules
+from .rules import NonceGuard, NonceTracking, PlaintextPolicy, Rules
 
 _log = get_logger("pump.crypto")
 _level = logging.getLogger("pump.crypto")

@@ -25,9 +25,9 @@ import attrs
 
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import ConfigurationError, PumpError
+from .aiobotocore_client import kms_client
 from .errors import KeyNotFound, KeyUnavailable
 from .keys import KEY_SIZE, Key
-from .kms_client import kms_client
 
 PREFIX: Final = "kms:"
 PURPOSE: Final = ("pumphouse", "QRE1")

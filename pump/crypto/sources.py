@@ -7,11 +7,15 @@ us look again before the message is refused, so keys that were added a moment ag
 
 from __future__ import annotations
 
+import abc
+import asyncio
+import base64
+import binascii
 import inspect
 import os
 import stat
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
@@ -23,12 +27,221 @@ from ..errors import ConfigurationError, PumpError
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..tasks import in_thread
-from .errors import KeyNotFound, KeyUnavailable
-from .key_text import parse_ring
-from .keys import Key, KeyProvider, KeyRing
-from .refreshing import RefreshedKeys
+from .errors import KeyNotFound, KeyUnavailable, logged, shown
+from .keys import KEY_SIZE, Key, KeyProvider, KeyRing
+
+# The text of a key ring, as it stands in a file or an environment variable.
+#
+#     # The first key seals; all of them open.
+#     2026-02:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=
+#     2026-01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=
+#
+# One key an entry: its id, a colon, its 32 bytes in base64 (the URL-safe alphabet and missing
+# padding are fine). Entries are on lines of their own or separated by commas; lines that start with
+# `#` are comments. An id has no comma and no white space in it. No error repeats any of it: where
+# an entry is wrong, what looks like an id may be the key.
+
+_HIDDEN = "…"
+_ADVICE = f"write it as id:base64, with the {KEY_SIZE} bytes that `openssl rand -base64 32` makes"
+
+
+def parse_ring(text: str, *, source: str) -> KeyRing:
+    """Read a ring; `source` names where the text is from. Raises `ConfigurationError`."""
+    keys = [
+        _key(entry, f"{source}, key {number}") for number, entry in enumerate(_entries(text), 1)
+    ]
+    if not keys:
+        raise ConfigurationError(source, "", f"holds no key; {_ADVICE}")
+    numbers: dict[str, int] = {}
+    for number, key in enumerate(keys, 1):
+        first = numbers.setdefault(key.id, number)
+        if first != number:
+            raise ConfigurationError(
+                f"{source}, key {number}",
+                _HIDDEN,
+                f"has the id of key {first}; give each key its own",
+            )
+    return KeyRing(keys[0], retired=keys[1:])
+
+
+def _entries(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        if not line.lstrip().startswith("#"):
+            yield from filter(None, map(str.strip, line.split(",")))
+
+
+def _key(entry: str, field: str) -> Key:
+    id_, colon, encoded = (part.strip() for part in entry.rpartition(":"))
+    if not colon or not id_ or any(character.isspace() for character in id_):
+        raise ConfigurationError(field, _HIDDEN, f"has no id; {_ADVICE}")
+    try:
+        material = _decoded(encoded)
+    except (binascii.Error, ValueError):
+        raise ConfigurationError(field, _HIDDEN, f"is not base64; {_ADVICE}") from None
+    if len(material) != KEY_SIZE:
+        raise ConfigurationError(field, _HIDDEN, f"has {len(material)} bytes; {_ADVICE}")
+    return Key(id_, material)
+
+
+def _decoded(encoded: str) -> bytes:
+    plain = encoded.rstrip("=").replace("-", "+").replace("_", "/")
+    return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+
+
+# A key ring that is read again from time to time, without anybody waiting for it.
 
 _log = get_logger("pump.crypto")
+_MIN_GAP_S = 1.0
+"""Between two looks: messages with invented key ids must not keep a vault busy."""
+
+
+class RefreshedKeys(abc.ABC):
+    """A `KeyProvider` over a ring that `_read` brings.
+
+    While a new ring is read the one before seals and opens. Keys that are in both rings stay what
+    they are; keys that are gone are wiped.
+    """
+
+    def __init__(self, name: str, *, every: timedelta | None, clock: Clock) -> None:
+        if every is not None and every <= timedelta(0):
+            raise ConfigurationError(f"{name}, every", every, "use a timedelta above zero")
+        self.name = name
+        self._every_s = None if every is None else every.total_seconds()
+        self._clock = clock
+        self._ring: KeyRing | None = None
+        self._user_count = 0
+        self._turn = asyncio.Lock()
+        self._look_count = 0
+        self._looked_at_s = 0.0
+        self._looking: asyncio.Task[None] | None = None
+        self._fault: PumpError | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    @abc.abstractmethod
+    async def _read(self, *, is_first: bool) -> KeyRing | None:
+        """The ring as it is now, None when it is unchanged. Raises `ConfigurationError`, or
+        `KeyUnavailable`.
+        """
+
+    async def load(self) -> None:
+        async with self._turn:
+            if self._ring is None:
+                self._note_look()
+                self._ring = await self._first_ring()
+        self._user_count += 1
+
+    async def active(self) -> Key:
+        ring = self._loaded()
+        self._look_when_due()
+        return await ring.active()
+
+    async def find(self, key_id: str) -> Key:
+        key = self._loaded().get(key_id)
+        if key is not None:
+            self._look_when_due()
+            return key
+        if self._every_s is not None:
+            await self._look_anew()
+            key = self._loaded().get(key_id)
+        if key is not None:
+            return key
+        if self._fault is not None:
+            raise KeyUnavailable(key_id, f"{self.name} cannot be read: {self._fault}")
+        raise KeyNotFound(key_id)
+
+    async def aclose(self) -> None:
+        self._user_count = max(0, self._user_count - 1)
+        if self._user_count:
+            return
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.cancel()
+            await asyncio.wait([looking])
+        ring, self._ring = self._ring, None
+        if ring is not None:
+            ring.wipe()
+        # A lock belongs to one loop, and an application's provider may outlive several.
+        self._turn = asyncio.Lock()
+        self._fault = None
+
+    async def _first_ring(self) -> KeyRing:
+        ring = await self._read(is_first=True)
+        if ring is None or any(key.is_wiped for key in ring.keys):
+            raise ConfigurationError(
+                self.name, None, "gave no ring, or one whose keys were wiped; give a new ring"
+            )
+        return ring
+
+    def _loaded(self) -> KeyRing:
+        if self._ring is None:
+            raise KeyUnavailable(self.name, "it is not loaded; open the app first")
+        return self._ring
+
+    def _look_when_due(self) -> None:
+        if self._every_s is None or self._clock.now_s() < self._looked_at_s + self._every_s:
+            return
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look_anew(), name="pumphouse-keys")
+
+    async def _look_anew(self) -> None:
+        """Return after a look that began after this call; many callers share one."""
+        before = self._look_count
+        async with self._turn:
+            if self._look_count > before or self._ring is None:
+                return
+            await self._clock.sleep(self._looked_at_s + _MIN_GAP_S - self._clock.now_s())
+            self._note_look()
+            try:
+                ring = await self._read(is_first=False)
+                if ring is not None and not self._user_count:
+                    ring.wipe()  # Closed meanwhile: nobody else would.
+                elif ring is not None:
+                    self._adopt(ring)
+            except PumpError as fault:
+                self._note_fault(fault)
+            else:
+                self._fault = None
+
+    def _note_look(self) -> None:
+        self._look_count += 1
+        self._looked_at_s = self._clock.now_s()
+
+    def _note_fault(self, fault: PumpError) -> None:
+        if self._fault is None:
+            _log.error(vocabulary.KEYS_UNREAD, source=self.name, error=str(fault))
+        self._fault = fault
+
+    def _adopt(self, new: KeyRing) -> None:
+        old = self._loaded()
+        for key in new.keys:
+            known = old.get(key.id)
+            if known is not None and not known.has_material_of(key):
+                _wipe_all_but(old, new)
+                raise ConfigurationError(
+                    self.name, shown(key.id), "another key has this id now; give it a new id"
+                )
+        # A key that we know keeps its object, and with that its cipher and its count.
+        keys = {key.id: old.get(key.id) or key for key in new.keys}
+        active = keys.pop(new.active_id)
+        self._ring = KeyRing(active, retired=keys.values())
+        _wipe_all_but(self._ring, old)
+        _wipe_all_but(self._ring, new)
+        _log.info(
+            vocabulary.KEYS_CHANGED,
+            source=self.name,
+            active=logged(active.id),
+            key_count=len(self._ring.ids),
+        )
+
+
+def _wipe_all_but(kept: KeyRing, ring: KeyRing) -> None:
+    for key in ring.keys:
+        if kept.get(key.id) is not key:
+            key.wipe()
+
+
 _MAX_FILE_SIZE = 1 << 20
 _MAX_OWNERS = 10_000
 """Keys whose owner a `FallbackKeys` remembers: KMS makes a new one every few minutes."""

@@ -26,8 +26,7 @@ from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..performer import ControlRefused
 from . import guard
-from .probes import Probes
-from .report import look_at
+from .probes import Probes, look_at
 from .wire import Answer, Refused, Request
 
 _log = get_logger("pump.health")

@@ -57,7 +57,9 @@ async def probes_of(dispatcher: Dispatcher, options: HealthOptions, *, gateway: 
     """Probes of a dispatcher that is about to run."""
     clock = dispatcher.runtime.clock
     identity = Identity(
-        version=await asyncio.to_thread(installed_version), gateway=gateway, started_at_s=clock.now_s()
+        version=await asyncio.to_thread(installed_version),
+        gateway=gateway,
+        started_at_s=clock.now_s(),
     )
     return Probes(dispatcher, options, identity, clock)
 

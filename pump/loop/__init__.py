@@ -5,6 +5,6 @@ it into an outcome, `settler.py` tells the broker, while `keeper.py` keeps its l
 """
 
 from .pump import Pump
-from .stats import PumpStats
+from .reporting import PumpStats
 
 __all__ = ["Pump", "PumpStats"]

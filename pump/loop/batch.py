@@ -18,10 +18,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from ..clock import Clock
 from ..message import Delivery
 from ..outcome import ABANDON, Ack
-from .conclude import Orders
-from .dispatch import ending_the_program
-from .ending import Ending
 from .lanes import Lanes
+from .processing import Ending, Orders, ending_the_program
 from .workers import Workers
 
 Concluding = Callable[[Delivery, Orders], Awaitable[Ending | None]]

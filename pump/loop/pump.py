@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -19,19 +20,13 @@ from ..outcome import ABANDON, Ack, Defer, Settlement
 from ..ports import ConsumerPort
 from ..rejection import RejectionRouter
 from ..sealing import Sealing
-from ..subscription import Subscription
-from .conclude import Conclude
-from .dispatch import Dispatch
-from .ending import Ending, is_unacceptable
-from .keeper import LeaseKeeper
+from ..subscription import Subscription, UnacceptableLimit
 from .lanes import Lanes
-from .leases import LeaseBook
-from .limit import UnacceptableCount
-from .polls import Polls
-from .receiver import Receiver
-from .reporter import Reporter
+from .leases import LeaseBook, LeaseKeeper
+from .processing import Conclude, Dispatch, Ending, is_unacceptable
+from .receiving import Polls, Receiver
+from .reporting import PumpStats, Reporter
 from .settler import Settler
-from .stats import PumpStats
 from .workers import Workers
 
 _log = get_logger("pump.loop")
@@ -367,3 +362,24 @@ def _lease_book(parts: PumpParts) -> LeaseBook:
         renew=parts.subscription.renew,
         max_lease_s=min((limit for limit in limits if limit is not None), default=None),
     )
+
+
+# Limit: when so many messages were unacceptable that the fault is more likely ours. Pure.
+
+
+class UnacceptableCount:
+    """Counts unacceptable messages in a sliding window."""
+
+    def __init__(self, limit: UnacceptableLimit | None) -> None:
+        self._limit = limit
+        self._times_s: deque[float] = deque()
+
+    def is_reached(self, now_s: float) -> bool:
+        """Count one more at `now_s`, and say whether that is too many."""
+        if self._limit is None:
+            return False
+        self._times_s.append(now_s)
+        oldest_s = now_s - self._limit.window.total_seconds()
+        while self._times_s[0] <= oldest_s:
+            self._times_s.popleft()
+        return len(self._times_s) >= self._limit.count

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 
 from ..backoff import RECONNECT
 from ..clock import Clock
-from ..deadlines import Deadlines
 from ..errors import GatewayError, text_of
 from ..message import Delivery
 from ..observability import vocabulary
@@ -25,6 +24,7 @@ from ..observability.telemetry import Telemetry
 from ..outcome import Refusal, Settlement
 from ..ports import ConsumerPort
 from ..subscription import Subscription
+from ..tasks import Deadlines
 
 _log = get_logger("pump.loop")
 

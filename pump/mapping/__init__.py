@@ -7,11 +7,10 @@ does the others, `names` spells types on the wire, `faults` says what was wrong 
 
 from __future__ import annotations
 
-from ..content_type import MSGPACK, OCTETS, TEXT
+from ..headers import MSGPACK, OCTETS, TEXT
 from ..message import JSON
 from .codecs import Codec, JsonCodec, MsgpackCodec, OctetsCodec, TextCodec
-from .mapper import Mapper
-from .names import type_name_of
+from .mapper import Mapper, type_name_of
 
 __all__ = [
     "JSON",

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..content_type import MSGPACK, OCTETS, parse_content_type
 from ..errors import MappingError
+from ..headers import MSGPACK, OCTETS, parse_content_type
 from ..message import JSON
 from .converter import Format, JsonFormat, MsgpackFormat, Read, Write, reader_for, writer_for
 from .faults import Refused

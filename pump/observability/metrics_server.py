@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import ConfigurationError
 from . import vocabulary
 from .log import get_logger
-from .metrics_text import CONTENT_TYPE
+from .metrics_catalogue import CONTENT_TYPE
 
 _log = get_logger("pump.telemetry")
 DEFAULT_HOST = "127.0.0.1"

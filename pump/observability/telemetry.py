@@ -6,18 +6,22 @@ that configured nothing pays for that question, and for nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from ..clock import Clock
+from ..errors import GatewayError
 from ..message import Delivery, Message
-from ..outcome import Outcome, Settlement
+from ..outcome import Outcome, Refusal, Reject, Settlement
+from ..ports import ConsumerPort, SessionPort
+from ..signals import carries_signal
+from ..subscription import Subscription
 
 if TYPE_CHECKING:
-    from ..clock import Clock
-    from ..loop.ending import Ending
-    from ..subscription import Subscription
+    from ..loop.processing import Ending
     from .counters import Counters
 
 
@@ -113,3 +117,140 @@ class TextMetrics(Protocol):
 
     def prometheus_text(self) -> bytes:
         """Every metric in Prometheus' text format, as `metrics_text.CONTENT_TYPE` says."""
+
+
+# Failure names: what an error is called in metrics and on spans. Its text stays out of both:
+# texts quote bodies.
+
+CANCELLED = "cancelled"
+"""A call or handler that was cut short; from inside, a timeout looks the same."""
+
+
+def failure_name(error: BaseException) -> str:
+    """The name of the error's class; for a group of one, that of its only member."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return CANCELLED if isinstance(error, asyncio.CancelledError) else type(error).__name__
+
+
+def is_failed(outcome: Outcome, error: BaseException | None) -> bool:
+    """Whether handling failed: it raised, or the message was rejected. A handler that asks for
+    a delay has not failed.
+    """
+    if error is None:
+        return False
+    return isinstance(outcome, Reject) or not carries_signal(error)
+
+
+# Messaging system: what OpenTelemetry's conventions call the broker behind a gateway.
+
+_SYSTEMS = {
+    "sqs": "aws_sqs",
+    "amqp": "rabbitmq",
+    "sb": "servicebus",
+    # The conventions know no name for these. Ours say that they are nobody else's.
+    "nats": "nats",
+    "memory": "pumphouse_memory",
+    "local": "pumphouse_local",
+    "s3": "pumphouse_s3",
+}
+
+
+def messaging_system(gateway: str) -> str:
+    """The value of `messaging.system` for a gateway's scheme; a stranger's scheme names itself."""
+    return _SYSTEMS.get(gateway, gateway)
+
+
+# Watched ports: what a consumer by hand does, told to the telemetry. Pumps tell it themselves,
+# and know more.
+
+
+class Watch:
+    """Tells of the receives and settle calls of one subscription."""
+
+    def __init__(self, telemetry: Telemetry, subscription: Subscription, clock: Clock) -> None:
+        self.telemetry = telemetry
+        self.subscription = subscription
+        self._clock = clock
+
+    async def receive(self, receiving: Awaitable[Sequence[Delivery]]) -> Sequence[Delivery]:
+        """Await a receive."""
+        asked_at_s = self._clock.now_s()
+        try:
+            deliveries = await receiving
+        except GatewayError as error:
+            self.telemetry.failed("receive", self.subscription.queue, error)
+            raise
+        waited_s = self._clock.now_s() - asked_at_s
+        self.telemetry.received(self.subscription, deliveries, waited_s=waited_s)
+        return deliveries
+
+    async def settle(
+        self, settlements: Sequence[Settlement], settling: Awaitable[Sequence[Refusal]]
+    ) -> Sequence[Refusal]:
+        """Await a settle call. What it changed, and which leases it found lost, the loop's
+        reporter tells.
+        """
+        with self.telemetry.settling(self.subscription, settlements):
+            return await settling
+
+
+class WatchedConsumerPort:
+    """A consumer's port, watched."""
+
+    def __init__(self, port: ConsumerPort, watch: Watch) -> None:
+        self._port = port
+        self._watch = watch
+
+    async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
+        return await self._watch.receive(self._port.receive(max_count=max_count, wait_s=wait_s))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+        return await self._watch.settle(settlements, self._port.settle(settlements))
+
+    async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> Sequence[Refusal]:
+        watch = self._watch
+        try:
+            refusals = await self._port.extend(deliveries, lease_s=lease_s)
+        except GatewayError as error:
+            watch.telemetry.failed("extend", watch.subscription.queue, error)
+            raise
+        watch.telemetry.extended(watch.subscription, len(deliveries) - len(refusals))
+        return refusals
+
+    async def aclose(self) -> None:
+        await self._port.aclose()
+
+
+class WatchedSessionPort:
+    """A session's port, watched. Its lock is one lease, whatever it holds."""
+
+    def __init__(self, port: SessionPort, watch: Watch) -> None:
+        self._port = port
+        self._watch = watch
+
+    @property
+    def id(self) -> str:
+        return self._port.id
+
+    @property
+    def lock_expires_at_s(self) -> float | None:
+        return self._port.lock_expires_at_s
+
+    async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
+        return await self._watch.receive(self._port.receive(max_count=max_count, wait_s=wait_s))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+        return await self._watch.settle(settlements, self._port.settle(settlements))
+
+    async def renew(self) -> None:
+        watch = self._watch
+        try:
+            await self._port.renew()
+        except GatewayError as error:
+            watch.telemetry.failed("extend", watch.subscription.queue, error)
+            raise
+        watch.telemetry.extended(watch.subscription, 1)
+
+    async def aclose(self) -> None:
+        await self._port.aclose()

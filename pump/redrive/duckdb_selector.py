@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigurationError
-from .arrow import schema, sync, written
-from .columns import SHOWN
+from .rows import SHOWN, schema, sync, written
 from .selection import unfit
 
 _SHOWN = ", ".join(SHOWN)

@@ -10,24 +10,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from enum import Enum, auto
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import attrs
 
 from ..clock import SYSTEM_CLOCK, Clock
-from ..errors import GatewayError, UnsupportedOperation
-from ..message import Delivery
+from ..errors import GatewayError, Throttled, UnsupportedOperation
+from ..loop.leases import LeaseBook, LeaseKeeper
+from ..message import Delivery, Message
+from ..observability import vocabulary
+from ..observability.log import get_logger
+from ..outcome import ABANDON, ACK, Settlement
 from ..ports import Gateway
-from .chosen import Chosen
-from .counts import Counts
-from .ending import Silence, is_over
-from .hand import Hand
-from .identity import entry_of, is_among
-from .pace import Pace
-from .record import Known, Record
-from .rows import LedgerRows
+from ..retrying import TRIES, is_passing, pause, settle_all
+from ..subscription import MakeChannels, Subscription
+from .counts import Counts, Silence, is_over
+from .folder import Known, Record
+from .rows import KEY_LENGTH, LedgerRows, entry_of, is_among
 from .sender import Sender
 
 
@@ -235,3 +240,222 @@ def batches(deliveries: Sequence[Delivery], most: int) -> list[list[Delivery]]:
         made[-1].append(delivery)
         ids.add(delivery.message.id)
     return made
+
+
+# Chosen: which of the dead letters that come are those that were selected. Pure.
+#
+# | the snapshot saw        | selected are                                                         |
+# |-------------------------|----------------------------------------------------------------------|
+# | the broker's own ids    | the entries themselves                                               |
+# | keys alone, by a peek   | of each key as many entries as it had rows; the first that are begun |
+#
+# What has been sent, failed and was moved back by a broker that wrote nothing on it has the key of
+# the one before it. It is not sent again by the same run: it would go round, and its removal would
+# be counted as that of another one, which is still there.
+
+
+class Chosen:
+    """The selection, as one consumer meets it."""
+
+    def __init__(self, selected: Mapping[str, int]) -> None:
+        self._selected = selected
+        self._begun: dict[str, tuple[str, ...]] = {}
+
+    def has(self, entry: str) -> bool:
+        """Whether it is selected; from then on it has its place, however often it comes."""
+        if entry in self._selected:
+            return True
+        key = entry[:KEY_LENGTH]
+        begun = self._begun.get(key, ())
+        if entry in begun:
+            return True
+        if len(begun) >= self._selected.get(key, 0):
+            return False
+        self._begun[key] = (*begun, entry)
+        return True
+
+    def note(self, entries: Iterable[str]) -> None:
+        """These were begun by others, or by a run before."""
+        for entry in entries:
+            self.has(entry)
+
+
+# Pace: so many messages a second and no more.
+
+_BURST_S = 1.0
+"""What was not used is saved up for so long."""
+
+
+class Pace:
+    """A token bucket. None for the rate means no limit. For one task."""
+
+    def __init__(self, rate: float | None, clock: Clock) -> None:
+        self._rate = rate
+        self._clock = clock
+        # Begins empty: the first second has no burst on top of its share.
+        self._tokens = 0.0
+        self._at_s = clock.now_s()
+
+    def most_at_once(self, batch: int) -> int:
+        """How large a batch may be, such that it waits for about a second at most."""
+        if self._rate is None:
+            return batch
+        return max(1, min(batch, int(self._rate * _BURST_S)))
+
+    async def wait_for(self, count: int, stopping: asyncio.Event) -> bool:
+        """Return when `count` may be sent; False when `stopping` came first."""
+        if self._rate is None:
+            return not stopping.is_set()
+        while not stopping.is_set():
+            self._refill(count)
+            if self._tokens >= count - 1e-9:
+                self._tokens -= count
+                return True
+            with suppress(TimeoutError):
+                async with self._clock.timeout((count - self._tokens) / self._rate):
+                    await stopping.wait()
+        return False
+
+    def _refill(self, count: int) -> None:
+        assert self._rate is not None
+        now_s = self._clock.now_s()
+        most = max(float(count), self._rate * _BURST_S)
+        self._tokens = min(most, self._tokens + (now_s - self._at_s) * self._rate)
+        self._at_s = now_s
+
+
+# Hand: dead letters that were received, kept under lease until they are removed or handed back.
+
+_log = get_logger("pump.redrive")
+_LOOK_S = 1.0
+
+
+@attrs.frozen(kw_only=True)
+class Removal:
+    """What has left its queue, and why something else could not for now."""
+
+    gone: tuple[Delivery, ...]
+    error: GatewayError | None = None
+
+
+class Hand:
+    """`async with Hand(…)`: at the end, whatever it still holds is handed back."""
+
+    def __init__(
+        self, gateway: Gateway, queue: str, *, lease_s: float, batch: int, clock: Clock
+    ) -> None:
+        can = gateway.capabilities
+        lease = timedelta(seconds=lease_s)
+        subscription = Subscription(
+            queue=queue, request=Message, lease=lease, make_channels=MakeChannels.ASSUME
+        )
+        self._port = gateway.consumer(subscription)
+        self._clock = clock
+        self._chunk = can.settle_batch * can.max_settle_calls
+        self._most = min(can.receive_batch, batch)
+        self._poller_count = min(can.max_pollers, -(-batch // can.receive_batch))
+        self._book = LeaseBook(lease_s=lease_s, renew=True, max_lease_s=can.max_lease_s)
+        self._keeper = LeaseKeeper(
+            self._book,
+            self._port,
+            subscription,
+            batch=self._chunk,
+            clock=clock,
+            on_lost=self._lose,
+        )
+        self._keeping: asyncio.Task[None] | None = None
+        self.lost_count = 0
+        self.is_full = False
+        """The broker gives no more for as long as so many are held."""
+
+    def __len__(self) -> int:
+        return len(self._book)
+
+    async def __aenter__(self) -> Self:
+        self._keeping = asyncio.create_task(self._keeper.run(), name="redrive leases")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if self._keeping is not None:
+                # An extension that is under way would hide again what has been handed back.
+                self._keeping.cancel()
+                await asyncio.wait([self._keeping])
+            await self._hand_back()
+        finally:
+            await self._port.aclose()
+
+    def holds(self, delivery: Delivery) -> bool:
+        """Whether its lease is still ours, as far as we know."""
+        return self._keeper.holds(delivery)
+
+    async def receive(self) -> list[Delivery]:
+        """What comes within a second. A broker that is away is asked again a few times, and then
+        its error is raised; one that gives no more for what is held leaves `is_full` behind.
+        """
+        for attempt in range(1, TRIES + 1):
+            try:
+                received = await self._receive()
+            except GatewayError as error:
+                if attempt == TRIES and isinstance(error, Throttled) and len(self):
+                    self.is_full = True
+                    break
+                if attempt == TRIES or not is_passing(error):
+                    raise
+            else:
+                self._keeper.watch(received)
+                return received
+            await pause(attempt, self._clock)
+        return []
+
+    async def remove(self, deliveries: Sequence[Delivery]) -> Removal:
+        """Remove them from their queue, as far as they are held.
+
+        What the broker owns again will be delivered again. What it could not be told of, it has
+        been asked for a few times.
+        """
+        held = [each for each in deliveries if self.holds(each)]
+        acks = [Settlement(each, ACK) for each in held]
+        refusals = await settle_all(self._port, acks, chunk=self._chunk, clock=self._clock)
+        refused = {each.delivery: each for each in refusals}
+        self.lost_count += sum(each.is_final for each in refusals)
+        for each in held:
+            if each not in refused or refused[each].is_final:
+                self._keeper.forget(each)
+        return Removal(
+            gone=tuple(each for each in held if each not in refused),
+            error=next((each.error for each in refusals if not each.is_final), None),
+        )
+
+    async def _receive(self) -> list[Delivery]:
+        # The others bring what is there at this moment, and never wait for more.
+        waits_s = [_LOOK_S] + [0.0] * (self._poller_count - 1)
+        calls = [self._port.receive(max_count=self._most, wait_s=wait_s) for wait_s in waits_s]
+        if len(calls) == 1:
+            return list(await calls[0])
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        received = [
+            each for answer in answers if not isinstance(answer, BaseException) for each in answer
+        ]
+        failures = [answer for answer in answers if isinstance(answer, BaseException)]
+        # What the others brought is in hand: it must be kept, whatever became of one call.
+        if failures and not received:
+            raise failures[0]
+        return received
+
+    async def _hand_back(self) -> None:
+        held = [Settlement(each, ABANDON) for each in self._book.held()]
+        unsettled = await settle_all(self._port, held, chunk=self._chunk, clock=self._clock)
+        kept = [each for each in unsettled if not each.is_final]
+        if kept:
+            # Their leases run out by themselves.
+            error = repr(kept[0].error)
+            _log.warning(vocabulary.SETTLE_FAILED, error=error, count=len(kept))
+
+    def _lose(self, delivery: Delivery) -> None:
+        self.lost_count += 1

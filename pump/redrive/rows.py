@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import os
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+import attrs
+from msgspec.structs import replace
+
+from .. import headers
 from ..clock import SYSTEM_CLOCK, Clock
-from ..errors import StorageFailed
+from ..errors import ConfigurationError, StorageFailed
 from ..events import RedrivenEvent
-from ..headers import ATTEMPTS, REJECTION_DETAIL, REJECTION_REASON
-from ..message import Delivery
+from ..headers import ATTEMPTS, REJECTION_DETAIL, REJECTION_REASON, REJECTION_TIMESTAMP
+from ..message import Delivery, Message
 from ..observability import vocabulary
 from ..observability.log import get_logger
-from ..stores.ledger.buffered_ledger import BufferedLedger, pump_name
-from ..stores.ledger.row_store import RowStore
-from ..stores.ledger.rows import RowMaker
-from ..stores.ledger.writer_thread import WriterThread
-from .columns import whole
+from ..queue_browser import Seen
+from ..stores.ledger.buffered_ledger import BufferedLedger, WriterThread, pump_name
+from ..stores.ledger.rows import RowMaker, RowStore, translated
 
 _log = get_logger("pump.redrive")
 
@@ -99,3 +107,263 @@ def event_of(delivery: Delivery, target: str) -> RedrivenEvent:
         detail=message.headers.get(REJECTION_DETAIL, ""),
         created_at_s=message.created_at_s,
     )
+
+
+# Columns: what a dead letter looks like to `--where`. Pure.
+#
+# `VISIBLE` is what the command line's help and the documentation list.
+
+
+class Kind(StrEnum):
+    """What a column holds."""
+
+    TEXT = "text"
+    INTEGER = "integer"
+    TIME = "time"
+    """A moment, UTC."""
+    MAP = "map"
+    """Text to text."""
+
+
+@attrs.frozen
+class Column:
+    """One column of the table `dead_letters`."""
+
+    name: str
+    kind: Kind
+    meaning: str
+
+
+VISIBLE = (
+    Column("id", Kind.TEXT, "the application's id of the message"),
+    Column("type", Kind.TEXT, "its type; empty when the sender named none"),
+    Column("reason", Kind.TEXT, "why it was rejected: DeliveryError, Unacceptable, or your own"),
+    Column("detail", Kind.TEXT, "what the rejection says: the error, in its own words"),
+    Column("attempts", Kind.INTEGER, "deliveries before it was rejected"),
+    Column("rejected_at", Kind.TIME, "when it was rejected"),
+    Column("original_queue", Kind.TEXT, "where it was rejected"),
+    Column("created_at", Kind.TIME, "when its sender made it"),
+    Column("body", Kind.TEXT, "its body, null when that is not text"),
+    Column("body_bytes", Kind.INTEGER, "how long its body is"),
+    Column("content_type", Kind.TEXT, "what its body is"),
+    Column("correlation_id", Kind.TEXT, "what it belongs to"),
+    Column("message_group", Kind.TEXT, "its ordering key"),
+    Column("headers", Kind.MAP, "all its headers, as headers['name']"),
+)
+COLUMNS = (
+    Column("key", Kind.TEXT, "how the redrive knows it again"),
+    Column("entry", Kind.TEXT, "the key, and the broker's id where that is known"),
+    *VISIBLE,
+)
+NAMES = ", ".join(each.name for each in VISIBLE)
+SHOWN = ("entry", "id", "type", "reason", "detail", "rejected_at", "original_queue", "created_at")
+"""What a selection keeps beside its entries, to say what it is."""
+
+
+def row_of(seen: Seen) -> dict[str, Any]:
+    """A dead letter as a row of `COLUMNS`."""
+    message, given = seen.message, seen.message.headers
+    key = key_of(message)
+    return {
+        "key": key,
+        "entry": with_broker_id(key, seen.broker_id),
+        "id": _text(message.id),
+        "type": _text(message.type),
+        "reason": _header(given, headers.REJECTION_REASON),
+        "detail": _header(given, headers.REJECTION_DETAIL),
+        "attempts": whole(given.get(headers.ATTEMPTS)),
+        "rejected_at": _moment(given.get(headers.REJECTION_TIMESTAMP)),
+        "original_queue": _header(given, headers.ORIGINAL_TOPIC),
+        "created_at": message.created_at,
+        "body": _body(message),
+        "body_bytes": len(message.body),
+        "content_type": _text(message.content_type),
+        "correlation_id": None if message.correlation_id is None else _text(message.correlation_id),
+        "message_group": None if message.group is None else _text(message.group),
+        "headers": [(_text(name), _text(value)) for name, value in given.items()],
+    }
+
+
+def _header(given: Mapping[str, str], name: str) -> str | None:
+    value = given.get(name)
+    return None if value is None else _text(value)
+
+
+def _text(value: str) -> str:
+    # Half a surrogate pair is nothing that Parquet could hold.
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def whole(value: str | None) -> int | None:
+    """A number in a header; None for what is none."""
+    if value is None or not value.isascii() or not value.isdecimal() or len(value) > 9:
+        return None
+    return int(value)
+
+
+def _moment(value: str | None) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None  # A foreign sender's own idea of a time.
+
+
+def _body(message: Message) -> str | None:
+    try:
+        return message.body.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+# Arrow: dead letters in Parquet files. Whoever calls needs pyarrow; importing this does not.
+
+_ROWS_AT_ONCE = 65_536
+
+
+def schema() -> Any:
+    """The Arrow schema of `COLUMNS`."""
+    pa = pyarrow()
+    types = {
+        Kind.TEXT: pa.string(),
+        Kind.INTEGER: pa.int64(),
+        Kind.TIME: pa.timestamp("us", tz="UTC"),
+        Kind.MAP: pa.map_(pa.string(), pa.string()),
+    }
+    return pa.schema([pa.field(each.name, types[each.kind]) for each in COLUMNS])
+
+
+class SnapshotWriter:
+    """Writes rows into a file that is there, whole and durable, once `finish` has returned.
+
+    Blocking. Without `finish` nothing of that name is there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        pyarrow()
+        import pyarrow.parquet as pq
+
+        self._path = path
+        self._temporary = path.with_name(f"_{path.name}.tmp")
+        self._schema = schema()
+        with written(self._temporary):
+            self._file = pq.ParquetWriter(self._temporary, self._schema, compression="zstd")
+
+    def write(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Add rows."""
+        with written(self._temporary):
+            self._file.write_table(pyarrow().Table.from_pylist(list(rows), schema=self._schema))
+
+    def finish(self) -> None:
+        """Give the file its name."""
+        with written(self._path):
+            self._file.close()
+            sync(self._temporary)
+            os.replace(self._temporary, self._path)
+            sync(self._path.parent)
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        with written(self._temporary):
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)
+
+
+def columns_in(path: Path, names: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a file, or of a folder of files, part by part, with these columns alone."""
+    pyarrow()
+    import pyarrow.parquet as pq
+
+    with written(path):
+        for file in files_in(path):
+            with pq.ParquetFile(file) as opened:
+                for batch in opened.iter_batches(batch_size=_ROWS_AT_ONCE, columns=list(names)):
+                    yield batch.to_pylist()
+
+
+def files_in(path: Path) -> Iterable[Path]:
+    """The Parquet files that a path means; Spark makes a folder of them."""
+    return sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+
+
+def sync(path: Path) -> None:
+    """Have what a file, or a folder's list of names, holds on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Turn the disk's and Arrow's errors into `StorageFailed`."""
+    pa = pyarrow()
+    with translated(path):
+        try:
+            yield
+        except pa.ArrowException as error:
+            if isinstance(error, OSError):
+                raise
+            raise StorageFailed(str(path), f"{error}; remove the folder of this run") from error
+
+
+def pyarrow() -> Any:
+    """The package; `ConfigurationError` names the extra that brings it."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ConfigurationError(
+            "redrive", "pyarrow", f"{error}; try: pip install 'pumphouse[report]'"
+        ) from error
+    return pyarrow
+
+
+# Identity: how a dead letter is known again, and what it is sent as. Pure.
+#
+# A *key* says which dead letter it is by what it holds: it is the same in the snapshot, however
+# that was taken, and in every delivery. An *entry* is the key with the broker's own id: two copies
+# of one dead letter have one key and are two entries, and each is sent and removed by itself. So is
+# a message that was sent, failed and was moved back by a broker that wrote nothing on it: it holds
+# what it held before, and only its entry is another.
+
+KEY_LENGTH = 32
+
+
+def key_of(message: Message) -> str:
+    """`KEY_LENGTH` characters from its id, the time of its rejection and its body."""
+    timestamp = message.headers.get(REJECTION_TIMESTAMP, "")
+    return _digest(message.id, timestamp, hashlib.sha256(message.body).hexdigest())
+
+
+def entry_of(delivery: Delivery) -> str:
+    """The key, with the broker's id of what it stores where it has one."""
+    return with_broker_id(key_of(delivery.message), delivery.broker_id)
+
+
+def with_broker_id(key: str, broker_id: str | int | None) -> str:
+    """The entry of a key."""
+    return key if broker_id is None else f"{key}:{broker_id}"
+
+
+def is_among(entry: str, selected: Container[str]) -> bool:
+    """Whether it was selected: by its entry, or its key where the snapshot saw no broker's id."""
+    return entry in selected or entry[:KEY_LENGTH] in selected
+
+
+def redriven(delivery: Delivery, target: str) -> Message:
+    """The message that is sent: the dead letter as it is, with a de-duplication id of its own.
+
+    The id is the same however often this dead letter is sent to this target, and another one
+    after the message has become a dead letter again: a target would take it, and drop it.
+    """
+    return replace(
+        delivery.message, deduplication_id=_digest("redrive", entry_of(delivery), target)
+    )
+
+
+def _digest(*parts: str) -> str:
+    source = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(source).hexdigest()[:KEY_LENGTH]

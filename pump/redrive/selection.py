@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from .arrow import columns_in
-from .columns import NAMES, SHOWN
+from .rows import NAMES, SHOWN, columns_in
 
 EXAMPLES = 5
 

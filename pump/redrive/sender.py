@@ -28,10 +28,10 @@ from ..errors import (
     StorageFailed,
 )
 from ..message import Delivery
-from ..patience import TRIES, is_passing, pause
 from ..ports import ProducerPort
-from .identity import entry_of, redriven
-from .record import Record
+from ..retrying import TRIES, is_passing, pause
+from .folder import Record
+from .rows import entry_of, redriven
 
 _ANSWER_S = 30.0
 _ABOUT_THE_QUEUE = (QueueNotFound, AccessDenied, ConfigurationError, StorageFailed)

@@ -5,25 +5,14 @@ Colours are classes; the page's style gives them, for light and for dark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from html import escape
 from math import ceil, floor, log10
 from typing import Any, NamedTuple
 
-from .axes import (
-    LEFT,
-    PLOT_HEIGHT,
-    PLOT_WIDTH,
-    TOP,
-    Span,
-    grid,
-    label_at,
-    linear,
-    lines,
-    svg,
-    time_axis,
-    y_of,
-)
-from .markup import compact, count, moment, seconds, share, text
+from ..observability.redaction import scrub
+from .tables import Column, Kind
 
 _MIN_COLUMNS = 8
 """So that one column alone is no wall."""
@@ -204,3 +193,240 @@ def _hovers(span: Span, values: Mapping[int, Any], said: Callable[[Any], str]) -
         f'height="{PLOT_HEIGHT}"><title>{_slot(start)}: {text(said(value))}</title></rect>'
         for start, value in values.items()
     ]
+
+
+# Axes: the plane that charts are drawn on, with its lines and labels.
+
+WIDTH, HEIGHT = 960, 260
+LEFT, RIGHT, TOP, BOTTOM = 58, 12, 12, 30
+PLOT_WIDTH = WIDTH - LEFT - RIGHT
+PLOT_HEIGHT = HEIGHT - TOP - BOTTOM
+LABEL_Y = HEIGHT - 10
+_MAX_LABELS = 8
+_MINUTE_US, _DAY_US = 60_000_000, 86_400_000_000
+_STEPS_S = (
+    *(1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200),
+    *(86_400 * days for days in (1, 2, 7, 14, 30, 60, 90, 180, 365, 730, 1_825, 3_650)),
+)
+
+
+class Span(NamedTuple):
+    """The time axis: slots of one length, from the first with a row to the last."""
+
+    first_us: int
+    bucket_us: int
+    bucket_count: int
+
+    @property
+    def length_us(self) -> int:
+        """All of it."""
+        return self.bucket_us * self.bucket_count
+
+    @property
+    def bucket_width(self) -> float:
+        """How broad a slot is."""
+        return PLOT_WIDTH / self.bucket_count
+
+    def starts(self) -> range:
+        """When each slot began."""
+        return range(self.first_us, self.first_us + self.length_us, self.bucket_us)
+
+    def x(self, time_us: float) -> float:
+        """Where a moment is."""
+        return LEFT + PLOT_WIDTH * (time_us - self.first_us) / self.length_us
+
+    def middle(self, start_us: int) -> float:
+        """Where the middle of a slot is."""
+        return self.x(start_us + self.bucket_us / 2)
+
+
+def y_of(part: float) -> float:
+    """Where a part of the plot's height is: 0 at the bottom, 1 at the top."""
+    return TOP + PLOT_HEIGHT * (1 - part)
+
+
+def svg(parts: Sequence[str], label: str) -> str:
+    """The whole picture; `label` is for those who do not see it."""
+    return (
+        f'<div class="plot"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="{text(label)}">{"".join(parts)}</svg></div>'
+    )
+
+
+def linear(most: float) -> tuple[float, list[float]]:
+    """The top of an axis from 0 on, and round values along it."""
+    if most <= 0:
+        return 1.0, [0.0, 1.0]
+    step = 10.0 ** floor(log10(most / 4))
+    step = next(step * factor for factor in (1, 2, 5, 10) if most / (step * factor) <= 5)
+    steps = ceil(most / step - 1e-9)
+    return step * steps, [step * number for number in range(steps + 1)]
+
+
+def grid(ticks: Sequence[float], top: float, label: Callable[[float], str]) -> str:
+    """Lines across at these values of a linear axis."""
+    return lines([(y_of(tick / top), label(tick)) for tick in ticks])
+
+
+def lines(ticks: Sequence[tuple[float, str]]) -> str:
+    """Lines across at these heights, with their labels."""
+    return "".join(
+        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text class="axis" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{text(name)}</text>'
+        for y, name in ticks
+    )
+
+
+def time_axis(span: Span) -> str:
+    """Round moments along the bottom."""
+    steps_us = [each * 1_000_000 for each in _STEPS_S]
+    fitting = [each for each in steps_us if span.length_us / each <= _MAX_LABELS]
+    step_us = fitting[0] if fitting else span.length_us // _MAX_LABELS + 1
+    first_us = -(-span.first_us // step_us) * step_us
+    pattern = _pattern(span, step_us)
+    base = TOP + PLOT_HEIGHT
+    return "".join(
+        f'<line class="tick" x1="{span.x(at):.1f}" x2="{span.x(at):.1f}" y1="{base}" '
+        f'y2="{base + 5}"/>{label_at(span.x(at), moment(at, pattern))}'
+        for at in range(first_us, span.first_us + span.length_us + 1, step_us)
+    )
+
+
+def label_at(x: float, name: str) -> str:
+    """A label below the plot; at the edges it is kept inside."""
+    anchor = "start" if x < LEFT + 15 else "end" if x > WIDTH - RIGHT - 25 else "middle"
+    return (
+        f'<text class="axis" x="{x:.1f}" y="{LABEL_Y}" text-anchor="{anchor}">{text(name)}</text>'
+    )
+
+
+def _pattern(span: Span, step_us: int) -> str:
+    if step_us >= _DAY_US:
+        return "%d %b" if span.length_us < 300 * _DAY_US else "%Y-%m-%d"
+    if span.length_us > _DAY_US:
+        return "%d %b %H:%M"
+    return "%H:%M" if step_us >= _MINUTE_US else "%H:%M:%S"
+
+
+# Markup: values as people read them, and texts that cannot be anything but text.
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FURTHEST = timedelta(days=2_900_000)
+NOTHING = '<span class="none">–</span>'
+_PLURAL = {True: "", False: "s"}
+_MAX_TEXT = 300
+
+
+def text(value: object) -> str:
+    """A value as text in a page: no markup, nothing unprintable, no credentials that show."""
+    said = scrub(str(value))
+    return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in said))
+
+
+def count(value: float) -> str:
+    """12,345."""
+    return f"{round(value):,}"
+
+
+def compact(value: float) -> str:
+    """12.3k, for axes and tiles."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def share(value: float) -> str:
+    """6.2 %; what is not nothing never reads as nothing, and what is not all never as all."""
+    percent = value * 100
+    if 0 < percent < 0.01:
+        return "< 0.01 %"
+    if 99.99 < percent < 100:
+        return "> 99.99 %"
+    digits = 2 if percent < 1 or 99 < percent < 100 else 1
+    return f"{percent:.{digits}f} %".replace(".0 %", " %").replace(".00 %", " %")
+
+
+def rate(value: float) -> str:
+    """16.5/s, 3/min or 2/h, whichever says more."""
+    if value >= 1 or value == 0:
+        return f"{compact(value)}/s"
+    return f"{value * 60:.3g}/min" if value * 60 >= 1 else f"{value * 3600:.3g}/h"
+
+
+def seconds(value: float) -> str:
+    """35 µs, 120 ms, 1.57 s, 2.5 min, 3.1 h or 12 d."""
+    size = abs(value)
+    for limit, unit in ((1e-3, "µs"), (1.0, "ms")):
+        if size < limit:
+            return f"{value / limit * 1e3:.3g} {unit}" if value else "0 s"
+    for limit, length, unit in ((60, 1, "s"), (3_600, 60, "min"), (86_400, 3_600, "h")):
+        if size < limit:
+            return f"{value / length:.3g} {unit}"
+    return f"{value / 86_400:,.0f} d"
+
+
+def moment(time_us: int, pattern: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """A moment in UTC; one that no calendar has is told by its number."""
+    since = timedelta(microseconds=time_us)
+    if not timedelta(0) <= since < _FURTHEST:
+        return f"{time_us} µs"
+    return (_EPOCH + since).strftime(pattern)
+
+
+_FORMATS: dict[Kind, Callable[[Any], str]] = {
+    Kind.COUNT: count,
+    Kind.SHARE: share,
+    Kind.RATE: rate,
+    Kind.SECONDS: seconds,
+}
+
+
+def shown(value: Any, kind: Kind) -> str:
+    """The inside of a cell."""
+    if value is None or value == "":
+        return NOTHING
+    if kind is Kind.TEXT:
+        return text(value if len(value) <= _MAX_TEXT else f"{value[:_MAX_TEXT]}…")
+    if kind is Kind.TIME:
+        return f'<span title="{moment(value)} UTC">{moment(value, "%Y-%m-%d %H:%M")}</span>'
+    return (
+        '<span class="zero">0</span>'
+        if value == 0 and kind is Kind.COUNT
+        else escape(_FORMATS[kind](value))
+    )
+
+
+def plural(number: int, noun: str) -> str:
+    """1 file, 2 files."""
+    return f"{number:,} {noun}{_PLURAL[number == 1]}"
+
+
+def table(
+    caption: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str]],
+    *,
+    note: str = "",
+) -> str:
+    """A table whose cells are markup already, under headings that stay in sight."""
+    head = "".join(
+        f'<th scope="col" class="{each.kind}" title="{text(each.meaning)}">'
+        f"{text(each.name.replace('_', ' '))}</th>"
+        for each in columns
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f'<td class="{each.kind}">{cell}</td>' for each, cell in zip(columns, row, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    body = body or f'<tr><td class="empty" colspan="{len(columns)}">Nothing.</td></tr>'
+    below = f'<p class="note">{note}</p>' if note else ""
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}"><table>'
+        f'<caption class="hidden">{text(caption)}</caption><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>{below}"
+    )

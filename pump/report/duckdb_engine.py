@@ -10,11 +10,9 @@ from typing import Any
 
 from ..errors import ConfigurationError
 from ..stores.ledger.schema import COLUMNS
-from .dialect import Dialect, DuckdbDialect
-from .engine import EngineFailed, Rows
-from .preparing import in_scope
-from .scope import Scope
-from .source import Source
+from .engine import Dialect, DuckdbDialect, EngineFailed, Rows
+from .queries import in_scope
+from .source import Scope, Source
 from .tables import SNAPSHOT, Kind
 
 MEMORY_LIMIT = "3GB"

@@ -2,13 +2,73 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from .dialect import Dialect
-from .scope import Scope
-from .source import Source
+from .fingerprint import LENGTH, MAX_TEXT, REPLACEMENTS, Replacement
+from .source import Scope, Source
+
+# Dialects: the few places where the SQL of DuckDB and that of Spark differ.
+
+
+class Dialect(abc.ABC):
+    """Expressions of one engine. Only what stands here may differ from one to the other."""
+
+    @abc.abstractmethod
+    def hashed(self, *columns: str) -> str:
+        """64 bits that tell rows apart by these columns; the engine's own, and seen by nobody."""
+
+    @abc.abstractmethod
+    def replaced(self, text: str, replacement: Replacement) -> str:
+        """A text with everything replaced that was found."""
+
+    @abc.abstractmethod
+    def literal(self, text: str) -> str:
+        """A text as a constant."""
+
+    def normalised(self, text: str) -> str:
+        """What `fingerprint.normalised` does."""
+        expression = f"substr({text}, 1, {MAX_TEXT})"
+        for each in REPLACEMENTS:
+            expression = self.replaced(expression, each)
+        return expression
+
+    def fingerprint(self, text: str) -> str:
+        """What `fingerprint.fingerprint_of` does."""
+        return f"substr(md5({self.normalised(text)}), 1, {LENGTH})"
+
+
+class DuckdbDialect(Dialect):
+    """DuckDB's."""
+
+    def hashed(self, *columns: str) -> str:
+        return f"hash({', '.join(columns)})"
+
+    def replaced(self, text: str, replacement: Replacement) -> str:
+        behind = rf"\1{replacement.text}" if replacement.keeps_first else replacement.text
+        return f"regexp_replace({text}, '{replacement.pattern}', '{behind}', 'g')"
+
+    def literal(self, text: str) -> str:
+        quoted = text.replace("'", "''")
+        return f"'{quoted}'"
+
+
+class SparkDialect(Dialect):
+    """Spark's."""
+
+    def hashed(self, *columns: str) -> str:
+        return f"xxhash64({', '.join(columns)})"
+
+    def replaced(self, text: str, replacement: Replacement) -> str:
+        behind = f"$1{replacement.text}" if replacement.keeps_first else replacement.text
+        return f"regexp_replace({text}, r'{replacement.pattern}', '{behind}')"
+
+    def literal(self, text: str) -> str:
+        quoted = text.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{quoted}'"
+
 
 Rows = Sequence[tuple[Any, ...]]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..stores.ledger.parquet import SCHEMA, arrow_translated, check_columns, opened
-from ..stores.ledger.row_store import translated
+from ..stores.ledger.rows import translated
 from .tables import Kind, ResultTable
 
 _TYPES = {

@@ -16,7 +16,7 @@ from ..message import Message
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..ports import Gateway
-from ..survey import survey
+from ..queue_browser import survey
 from .fingerprint import fingerprint_of
 from .tables import SNAPSHOT
 
@@ -38,7 +38,7 @@ async def take_snapshot(
 ) -> int:
     """Write what is in the queues of an open gateway to a Parquet file; return how many.
 
-    Nothing is taken: see `pump.survey`, also for what cannot be seen. `QueueNotFound` names a
+    Nothing is taken: see `pump.queue_browser`, also for what cannot be seen. `QueueNotFound` names a
     queue that is not there. Where a broker shows no more while so many are held, the rest is
     missing, and a warning says so.
     """

@@ -11,15 +11,11 @@ from pathlib import Path
 import attrs
 
 from ..errors import ConfigurationError, StorageFailed
-from ..stores.ledger import layout
-from ..stores.ledger.journal import waiting_rows
-from ..stores.ledger.locating import locate
-from ..stores.ledger.parquet_ledger import parquet_module
-from ..stores.ledger.reading import Rolled
+from ..stores.ledger import parquet_ledger
+from ..stores.ledger.parquet_ledger import parquet_module, waiting_rows
+from ..stores.ledger.reading import Rolled, locate
 from ..stores.ledger.schema import COLUMNS, Row
-from ..stores.ledger.sqlite_file import snapshot
-from ..stores.ledger.sqlite_ledger import FORMAT
-from .scope import Scope
+from ..stores.ledger.sqlite_ledger import FORMAT, snapshot
 
 _ROWS_AT_ONCE = 5_000
 _ROWS_A_FILE = 500_000
@@ -120,7 +116,7 @@ class _Gathering:
         self._skipped: list[Skipped] = []
 
     def open_journals(self, stack: ExitStack) -> Iterator[tuple[Path, _Batches]]:
-        for path in layout.journals_in(self._folder):
+        for path in parquet_ledger.journals_in(self._folder):
             try:
                 yield path, stack.enter_context(waiting_rows(path))
             except StorageFailed as error:
@@ -128,9 +124,9 @@ class _Gathering:
 
     def find_files(self) -> Iterator[tuple[date, Path]]:
         for path in sorted(self._folder.iterdir()):
-            if path.name[0] not in "._" and layout.day_named(path.name) is None:
+            if path.name[0] not in "._" and parquet_ledger.day_named(path.name) is None:
                 self._skip(path, "is no part of the ledger")
-        for day, day_folder in layout.days_in(self._folder):
+        for day, day_folder in parquet_ledger.days_in(self._folder):
             if self._is_wanted(day):
                 for path in _visible_in(day_folder):
                     if path.suffix == ".parquet":
@@ -174,8 +170,10 @@ class _Gathering:
 
     def _is_wanted(self, day: date) -> bool:
         scope = self._scope
-        is_over = day < layout.day_of(scope.since_us)
-        return not is_over and (scope.until_us is None or day <= layout.day_of(scope.until_us))
+        is_over = day < parquet_ledger.day_of(scope.since_us)
+        return not is_over and (
+            scope.until_us is None or day <= parquet_ledger.day_of(scope.until_us)
+        )
 
     def _skip(self, path: Path, why: str) -> None:
         # What has gone meanwhile was rolled, or too old.
@@ -213,3 +211,35 @@ def _write(batches: Iterable[list[Row]], scratch: Path, name: str) -> tuple[Path
     if some or not paths:
         put()
     return tuple(paths)
+
+
+# Scope: which outcomes a report is about, and into how many slots of time they are put.
+
+MAX_BUCKETS = 200
+"""So many points at most on a chart, however long the time."""
+_LENGTHS_S = (
+    *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200),
+    *(86_400 * days for days in (1, 2, 7, 14, 30, 90, 365)),
+)
+_DAY_US = 86_400_000_000
+
+
+@attrs.frozen(kw_only=True)
+class Scope:
+    """From when (microseconds since 1970) until when, that moment excluded, and of which types."""
+
+    since_us: int = 0
+    until_us: int | None = None
+    types: tuple[str, ...] = ()
+
+
+def bucket_length_us(first_us: int, last_us: int) -> int:
+    """A round length of time of which no more than `MAX_BUCKETS` lie between the two moments."""
+    span_us = max(last_us - first_us, 0)
+    for length_s in _LENGTHS_S:
+        length_us = length_s * 1_000_000
+        # Both ends may lie in the middle of one.
+        if span_us // length_us + 2 <= MAX_BUCKETS:
+            return length_us
+    days = span_us // _DAY_US // (MAX_BUCKETS - 2) + 1
+    return days * _DAY_US

@@ -10,15 +10,13 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ..report.dialect import Dialect, SparkDialect
-from ..report.engine import EngineFailed, MakeEngine, Rows
+from ..report.engine import Dialect, EngineFailed, MakeEngine, Rows, SparkDialect
 from ..report.parquet_files import read_arrow
-from ..report.preparing import in_scope
-from ..report.scope import Scope
-from ..report.source import Source
+from ..report.queries import in_scope
+from ..report.source import Scope, Source
 from ..report.tables import SNAPSHOT, Kind
 from ..stores.ledger.schema import COLUMNS
-from .beside import session_beside
+from .session import session_beside
 
 _NAMES = [each.name for each in COLUMNS if each.name not in ("version", "time")]
 _FEW_ROWS = 10_000

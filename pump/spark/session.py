@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -23,9 +25,8 @@ from typing import Any
 import attrs
 
 from ..errors import ConfigurationError
-from .beside import session_beside
+from ..stores.file_lock import FileLock
 from .java import Java, find_java
-from .session_folder import session_folder
 
 _ANY_MASTER = "local[*]"
 _SESSION_SETTINGS = {
@@ -280,3 +281,81 @@ def _already_there(field: str, value: str) -> ConfigurationError:
         value,
         "a Spark session runs in this process already; stop it first, or use it as it is",
     )
+
+
+# Beside: a session of our own on somebody's Spark, who notices nothing.
+
+
+@contextmanager
+def session_beside(session: Any) -> Iterator[Any]:
+    """Another session on the same cluster, with settings and views of its own.
+
+    Whichever session was active, is active again at the end: Spark looks up formats, functions
+    and settings in the active one, also for a frame of another.
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession() or session
+    try:
+        yield session.newSession()
+    finally:
+        SparkSession._activeSession = active
+        java_class = SparkSession._get_j_spark_session_class(active._jvm)
+        java_class.setActiveSession(active._jsparkSession)
+
+
+# Session folder: everything that a Spark session writes here, gone when the session is.
+#
+# A process that is killed cannot clean up, so each session begins by removing the folders whose
+# owner is dead. A folder's lock tells: the operating system frees it however its holder dies.
+
+PREFIX = "pumphouse-spark-"
+_LOCK = "lock"
+
+
+@contextmanager
+def session_folder() -> Iterator[Path]:
+    """A folder of one's own below the temporary folder; those of the dead are removed first."""
+    try:
+        folder, lock = _created()
+    except OSError as error:
+        raise ConfigurationError(
+            "TMPDIR",
+            tempfile.gettempdir() if tempfile.tempdir else "",
+            f"Spark needs a folder for its files, and none could be made there ({error}); point "
+            "TMPDIR at one that can be written",
+        ) from error
+    try:
+        _remove_abandoned(folder.parent)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
+
+
+def _created() -> tuple[Path, FileLock]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        lock = FileLock(folder / _LOCK)
+        # Another session that begins just now may have taken it for abandoned.
+        if lock.try_acquire():
+            return folder, lock
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for folder in parent.glob(f"{PREFIX}*"):
+        # Without its lock it is not ours, or was made a moment ago.
+        if (folder / _LOCK).is_file():
+            _remove_if_abandoned(folder)
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    lock = FileLock(folder / _LOCK)
+    try:
+        if lock.try_acquire():
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError:
+        # Another user's, or removed meanwhile: somebody else's business.
+        pass
+    finally:
+        lock.release()

@@ -9,7 +9,7 @@ from typing import Self
 import msgspec
 
 from ..errors import StorageFailed
-from ..handler_times import HandlerTimes
+from ..findings import HandlerTimes
 from ..ids import new_id
 from ..tasks import in_thread
 from .spill import SpillStore, SqliteSpill

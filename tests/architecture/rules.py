@@ -52,8 +52,8 @@ REAL_TIME_PATHS = re.compile(
 )
 WAIVED_BAN = re.compile(r"#\s*noqa:[^#]*\bTID251\b")
 
-BROAD_HOME = "pump/loop/dispatch.py"
-SETTLING_HOMES = frozenset({"pump/errors.py", "pump/loop/dispatch.py"})
+BROAD_HOME = "pump/loop/processing.py"
+SETTLING_HOMES = frozenset({"pump/errors.py", "pump/loop/processing.py"})
 WAIVED_BROAD = re.compile(r"#\s*broad:\s*\S")
 
 
@@ -129,7 +129,7 @@ def swallowed_base_exceptions(source: Source) -> Iterator[Violation]:
 
 
 def broad_excepts(source: Source) -> Iterator[Violation]:
-    """`except Exception` lives in pump/loop/dispatch.py, or says `# broad: <reason>`."""
+    """`except Exception` lives in pump/loop/processing.py, or says `# broad: <reason>`."""
     if source.path == BROAD_HOME:
         return
     for line, names, _ in _catches(source):

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from pump.bench.calls import Calls
-from pump.bench.percentiles import Spread, spread_of
-from pump.bench.report import Ended, Measured, Settings
+from pump.bench.pricing import Calls
+from pump.bench.report import Ended, Measured, Settings, Spread, spread_of
 
 
 def measured(**fields: Any) -> Measured:

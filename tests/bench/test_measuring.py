@@ -10,18 +10,15 @@ import pytest
 
 from gateways.memory.gateway import MemoryGateway
 from pump import App
-from pump.bench.measuring import Measurement
+from pump.bench.measuring import Load, Measurement
 from pump.bench.meter import Meter
-from pump.bench.names import ScratchNames
-from pump.bench.pacing import Load
 from pump.bench.report import Ended, Measured
-from pump.bench.scratch import ScratchGateway
+from pump.bench.scratch import ScratchGateway, ScratchNames
 from pump.errors import AccessDenied, ConfigurationError
 from pump.message import Message
 from pump.ports import ConsumerPort, ProducerPort
 from pump.stores.spill import MemorySpill
-from pump.strategy import retry
-from pump.subscription import Subscription
+from pump.subscription import Subscription, retry
 from pump.testing import VirtualClock, a_message
 
 Handle = Callable[[Message], Any]

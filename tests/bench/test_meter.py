@@ -2,10 +2,10 @@
 
 import pytest
 
-from pump.bench.calls import Calls
 from pump.bench.meter import Meter
+from pump.bench.pricing import Calls
 from pump.errors import Throttled
-from pump.loop.ending import Ending
+from pump.loop.processing import Ending
 from pump.message import Delivery
 from pump.outcome import ABANDON, ACK, Action, Defer, Outcome, Reject, RejectionReason, Settlement
 from pump.testing import VirtualClock, a_delivery, a_message, a_subscription

@@ -3,7 +3,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from pump.bench.names import ScratchNames, scratch_name
+from pump.bench.scratch import ScratchNames, scratch_name
 
 ANY_BROKER = re.compile(r"[A-Za-z0-9_-]{1,75}(\.fifo)?")
 

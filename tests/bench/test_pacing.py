@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from pump.bench.pacing import Load
+from pump.bench.measuring import Load
 from pump.errors import ConfigurationError
 
 RATES = st.floats(min_value=0.1, max_value=100_000)

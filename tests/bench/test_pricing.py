@@ -2,8 +2,7 @@ from typing import Any
 
 import pytest
 
-from pump.bench.calls import Calls
-from pump.bench.pricing import Prices, Traffic, cost_of, is_billed
+from pump.bench.pricing import Calls, Prices, Traffic, cost_of, is_billed
 
 PRICES = Prices(puts_1000=5.0, lists_1000=4.0, gets_1000=1.0, sqs_million=1e6)
 """An SQS request costs a dollar."""

@@ -3,10 +3,8 @@ import json
 import pytest
 
 from pump.bench.pricing import Cost
-from pump.bench.removal import removal_hint
-from pump.bench.report import BenchReport, Ended, Machine, Measured, series, warnings_of
-from pump.bench.scratch import Left
-from pump.bench.suggestions import suggest
+from pump.bench.report import BenchReport, Ended, Machine, Measured, series, suggest, warnings_of
+from pump.bench.scratch import Left, removal_hint
 
 from .figures import measured, settings, spread
 

@@ -8,14 +8,11 @@ import pytest
 from gateways.memory.gateway import MemoryGateway
 from gateways.s3.gateway import S3Gateway
 from gateways.s3.settings import S3Settings
-from pump.bench.names import ScratchNames
-from pump.bench.ports import CountsRequests
-from pump.bench.scratch import ScratchGateway
+from pump.bench.scratch import CountsRequests, ScratchGateway, ScratchNames
 from pump.capabilities import Capabilities
 from pump.errors import ConnectionFailed
 from pump.ports import AdminPort, Gateway
-from pump.strategy import dead_letter
-from pump.subscription import MakeChannels, QueueSpec, UnacceptableLimit
+from pump.subscription import MakeChannels, QueueSpec, UnacceptableLimit, dead_letter
 from pump.testing import a_message, a_subscription
 
 

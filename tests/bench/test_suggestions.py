@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from pump.bench.calls import Calls
-from pump.bench.report import Ended
-from pump.bench.suggestions import suggest
+from pump.bench.pricing import Calls
+from pump.bench.report import Ended, suggest
 
 from .figures import measured, settings, spread
 

@@ -7,13 +7,12 @@ from contextlib import asynccontextmanager
 
 import structlog.testing
 
-from pump.cli.exit_codes import ExitCode
-from pump.cli.pump_process import PumpProcess
-from pump.cli.supervisor import Supervisor
-from pump.cli.tally import Tally
-from pump.health.crew_report import ProcessState
-from pump.health.standing import Standing
+from pump.exit_codes import ExitCode
 from pump.health.wire import Answer, Request
+from pump.processes.ipc import Standing
+from pump.processes.merged_reports import ProcessState, Tally
+from pump.processes.supervisor import Supervisor
+from pump.processes.worker_process import PumpProcess
 from pump.testing.virtual_clock import VirtualClock
 
 

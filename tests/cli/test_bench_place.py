@@ -7,8 +7,8 @@ import pytest
 from gateways.local import LocalGateway
 from gateways.memory.gateway import MemoryGateway
 from pump import App
-from pump.cli.bench_place import bench_place
-from pump.cli.failure import Failure
+from pump.cli.bench_run import bench_place
+from pump.exit_codes import Failure
 
 
 def folders_in(folder: Path) -> list[str]:

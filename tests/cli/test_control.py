@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pump.cli.run_options import RunOptions
+from pump.processes.ipc import RunOptions
 
 from .conftest import Pump, Write
 from .local_queues import send, visible_count

@@ -8,8 +8,8 @@ import click
 import pytest
 
 from pump.cli import settings
-from pump.cli.exit_codes import ExitCode
 from pump.cli.root import cli
+from pump.exit_codes import ExitCode
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 SECTIONS = {

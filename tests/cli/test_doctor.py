@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pump import Message
-from pump.cli import machine_checks
-from pump.handler_times import HandlerTimes
+from pump.cli import doctor
+from pump.findings import HandlerTimes
 from pump.stores import spill
 from pump.stores.handler_times import HandlerTimesFile
 from pump.stores.spill import SpilledMessage, SqliteSpill
@@ -85,9 +85,9 @@ def test_without_an_app_the_machine_and_the_gateway_are_looked_at(pump: Pump) ->
 def test_when_an_extra_is_not_installed_then_the_cure_is_said(
     pump: Pump, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed = machine_checks.installed_version
+    installed = doctor.installed_version
     monkeypatch.setattr(
-        machine_checks,
+        doctor,
         "installed_version",
         lambda name: None if name == "watchfiles" else installed(name),
     )
@@ -100,7 +100,7 @@ def test_when_an_extra_is_not_installed_then_the_cure_is_said(
 def test_when_a_package_is_missing_then_it_is_an_error(
     pump: Pump, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_checks, "installed_version", lambda name: None)
+    monkeypatch.setattr(doctor, "installed_version", lambda name: None)
 
     result = pump("doctor")
 

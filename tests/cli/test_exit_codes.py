@@ -1,7 +1,5 @@
 import pytest
 
-from pump.cli.exit_codes import ExitCode, exit_code_of
-from pump.cli.failure import Failure
 from pump.errors import (
     ConfigurationError,
     ConnectionFailed,
@@ -12,6 +10,7 @@ from pump.errors import (
     UnacceptableLimitReached,
     UnsupportedOperation,
 )
+from pump.exit_codes import ExitCode, Failure, exit_code_of
 
 
 @pytest.mark.parametrize(

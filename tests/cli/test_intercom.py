@@ -3,9 +3,13 @@
 import asyncio
 import socket
 
-from pump.cli.intercom import (
+from pump.health.wire import Answer, Request
+from pump.performer import Asked
+from pump.processes.ipc import (
     Intercom,
     Letter,
+    Order,
+    RunOptions,
     answer_heard,
     answer_said,
     encode,
@@ -13,10 +17,6 @@ from pump.cli.intercom import (
     request_heard,
     request_said,
 )
-from pump.cli.run_options import RunOptions
-from pump.health.standing import Order
-from pump.health.wire import Answer, Request
-from pump.performer import Asked
 
 LETTER = Letter(
     number=2,

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from pump import Command, Subscription
-from pump.cli.lease_checks import lease_findings
-from pump.findings import Finding, Level
-from pump.handler_times import HandlerTimes
+from pump.cli.doctor import lease_findings
+from pump.findings import Finding, HandlerTimes, Level
 
 TWELVE_HOURS_S = 43_200.0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pump.cli.lifeline import Lifeline
+from pump.cli.worker import Lifeline
 
 from .programs import PATIENCE_S
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pump.cli.console import stdout
-from pump.cli.local_serving import credentials_for, is_loopback, overview
+from pump.cli.local import credentials_for, is_loopback, overview
 from pump.errors import ConfigurationError
 from pump.ports import QueueStats
 from pump.serving import MappingStats

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 import pytest
 
-from pump.cli import process_count as counting
-from pump.cli.process_count import process_count, quota_in, usable_cores
+from pump.cli import run as counting
+from pump.cli.run import process_count, quota_in, usable_cores
 
 
 @pytest.mark.parametrize(("text", "count"), [("1", 1), (" 4 ", 4), ("64", 64), (3, 3)])

@@ -3,10 +3,10 @@
 import asyncio
 import socket
 
-from pump.cli.intercom import Intercom, answer_said, encode
-from pump.cli.pump_process import PumpProcess
 from pump.clock import SYSTEM_CLOCK
 from pump.health.wire import Answer, Request
+from pump.processes.ipc import Intercom, answer_said, encode
+from pump.processes.worker_process import PumpProcess
 
 HEALTH = Request(method="GET", path=("health",))
 

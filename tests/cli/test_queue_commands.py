@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pump import Message
-from pump.cli.peeking import print_messages
+from pump.cli.peek import print_messages
 
 from .conftest import Pump, Write
 

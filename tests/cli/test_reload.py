@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pump.cli.exit_codes import ExitCode
 from pump.cli.reload import run_and_reload
-from pump.cli.run_options import RunOptions
 from pump.clock import breathe
+from pump.exit_codes import ExitCode
+from pump.processes.ipc import RunOptions
 
 from .conftest import GREETINGS, Pump, Write
 from .local_queues import send

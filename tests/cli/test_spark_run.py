@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from pump import App, Command, Subscription
-from pump.cli.reports import TextReport
-from pump.cli.spark_reports import report_end, spark_progress
+from pump.cli.run_report import TextReport
+from pump.cli.spark_run import report_end, spark_progress
 from pump.observability import vocabulary
 from pump.spark.run.slicing import Depth
 from pump.spark.run.summary import Counts, Ended, SliceSummary, SparkRun, TaskEnd, TaskSummary

@@ -4,8 +4,9 @@ import signal
 
 import pytest
 
-from pump.cli.exit_codes import ExitCode
-from pump.cli.succession import (
+from pump.exit_codes import ExitCode
+from pump.performer import STEADY_S
+from pump.processes.restart_policy import (
     Ended,
     EndRun,
     Leave,
@@ -15,7 +16,6 @@ from pump.cli.succession import (
     final_code,
     what_follows,
 )
-from pump.performer import STEADY_S
 
 TOLD = {"was_told": True, "was_ready": True}
 READY = {"was_ready": True}

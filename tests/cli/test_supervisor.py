@@ -4,15 +4,13 @@ import signal
 
 import pytest
 
-from pump.cli.exit_codes import ExitCode
-from pump.cli.intercom import Letter
-from pump.cli.pump_process import PumpProcess
-from pump.cli.run_options import RunOptions
-from pump.cli.supervising import Starter
+from pump.cli.run import Starter
 from pump.clock import Clock
-from pump.health.crew_report import ProcessState
-from pump.health.standing import Order
+from pump.exit_codes import ExitCode
 from pump.performer import STEADY_S, Asked
+from pump.processes.ipc import Letter, Order, RunOptions
+from pump.processes.merged_reports import ProcessState
+from pump.processes.worker_process import PumpProcess
 
 from .supervised import Rig, supervised
 

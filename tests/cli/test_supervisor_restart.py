@@ -2,11 +2,11 @@
 
 import signal
 
-from pump.cli.exit_codes import ExitCode
-from pump.health.crew import ask_all
-from pump.health.crew_report import ProcessState
+from pump.exit_codes import ExitCode
 from pump.health.wire import Request
 from pump.performer import STEADY_S
+from pump.processes.control import ask_all
+from pump.processes.merged_reports import ProcessState
 
 from .supervised import Rig, supervised
 

@@ -13,8 +13,7 @@ from pump import Message, Subscription
 from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError, UnsupportedOperation
-from pump.loop.reporter import Reporter
-from pump.loop.stats import PumpStats
+from pump.loop.reporting import PumpStats, Reporter
 from pump.ports import Gateway, SessionGateway
 from pump.runtime import check_support
 from pump.session import Sessions

@@ -14,12 +14,11 @@ from gateways.memory import MemoryGateway
 from pump.clock import breathe
 from pump.consumer import Consumer
 from pump.errors import MappingError
-from pump.loop.conclude import Conclude, Orders
-from pump.loop.ending import Ending
-from pump.loop.keeper import LeaseKeeper
+from pump.loop.leases import LeaseKeeper
+from pump.loop.processing import Conclude, Ending, Orders
 from pump.loop.pump import Pump
-from pump.loop.receiver import Receiver
-from pump.loop.reporter import Reporter
+from pump.loop.receiving import Receiver
+from pump.loop.reporting import Reporter
 from pump.loop.workers import Workers
 from pump.mapping import Mapper
 from pump.message import Delivery

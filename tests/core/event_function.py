@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pump.aws_lambda.answer import Answer
-from pump.aws_lambda.consumer import EventConsumer
+from pump.aws_lambda.handler import Answer, EventConsumer
 from pump.aws_lambda.options import LambdaOptions
 from pump.testing.virtual_clock import VirtualClock
 

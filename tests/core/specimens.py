@@ -17,7 +17,6 @@ from msgspec import Struct
 import pump
 from pump.backoff import Backoff
 from pump.capabilities import Capabilities, OrderingMode
-from pump.content_type import ContentType, parse_content_type
 from pump.errors import Throttled
 from pump.events import (
     BestEffortOrderEvent,
@@ -28,24 +27,22 @@ from pump.events import (
     RedrivenEvent,
     Status,
 )
-from pump.findings import Finding, Level
-from pump.handler_times import HandlerTimes
-from pump.loop.ending import Ending
-from pump.loop.prefetch import AttemptBudget
-from pump.loop.run_times import RunTimes
-from pump.loop.stats import PumpStats
+from pump.findings import Finding, HandlerTimes, Level
+from pump.headers import ContentType, parse_content_type
+from pump.loop.processing import Ending
+from pump.loop.receiving import AttemptBudget
+from pump.loop.reporting import PumpStats, RunTimes
 from pump.message import Delivery, Message
 from pump.outcome import ACK, Abandon, Ack, Defer, Refusal, Reject, RejectionReason, Settlement
 from pump.ports import PushedRecord, QueueStats
 from pump.posting import PostOptions
+from pump.processor import Command, Event
+from pump.queue_browser import Seen
 from pump.rejection import Routed
-from pump.requests import Command, Event
 from pump.serving import MappingStats, ServerOptions
 from pump.signals import DeferMessage, InvalidMessage, RejectMessage, Signal
 from pump.stores.spill import SpilledMessage
-from pump.strategy import DeadLetter, Hybrid, Retry
-from pump.subscription import QueueSpec, Subscription, UnacceptableLimit
-from pump.survey import Seen
+from pump.subscription import DeadLetter, Hybrid, QueueSpec, Retry, Subscription, UnacceptableLimit
 from pump.sweeper import Swept
 from pump.testing.builders import a_delivery, a_message
 

@@ -19,7 +19,7 @@ from pump.errors import (
     PumpError,
     TooManyHandlers,
 )
-from pump.registry import Registry, request_type_of
+from pump.processor import Registry, request_type_of
 from pump.stores.spill import MemorySpill
 from pump.testing.builders import a_message
 from pump.testing.virtual_clock import VirtualClock

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pump.clock import breathe
-from pump.deadlines import Deadlines
+from pump.tasks import Deadlines
 from pump.testing import VirtualClock
 
 

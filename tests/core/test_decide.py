@@ -26,7 +26,7 @@ from pump.errors import (
 )
 from pump.outcome import ACK, Defer, Outcome, Reject, RejectionReason
 from pump.signals import DeferMessage, InvalidMessage, RejectMessage
-from pump.strategy import FailureStrategy, dead_letter, hybrid, retry
+from pump.subscription import FailureStrategy, dead_letter, hybrid, retry
 
 BACKOFF = Backoff(initial=timedelta(seconds=2), factor=2, jitter=0.5)
 HYBRID = hybrid(3, "dead", backoff=BACKOFF)

@@ -11,7 +11,7 @@ import pytest
 from gateways.memory import MemoryGateway
 from pump import Command, Subscription
 from pump.capabilities import Capabilities
-from pump.emptying import LOOKS_AT_ESTIMATES, Emptying
+from pump.idle_detector import LOOKS_AT_ESTIMATES, Emptying
 from pump.performer import Performer
 from pump.ports import AdminPort, QueueStats
 from pump.testing.virtual_clock import VirtualClock

@@ -12,7 +12,7 @@ import pytest
 import structlog.testing
 
 from pump import DeferMessage, InvalidMessage, RejectMessage, hybrid
-from pump.aws_lambda.answer import Answer
+from pump.aws_lambda.handler import Answer
 from pump.aws_lambda.options import LambdaOptions
 from pump.context import Context
 from pump.errors import (

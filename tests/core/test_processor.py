@@ -14,8 +14,7 @@ from pump.clock import breathe
 from pump.context import Context, current_context
 from pump.errors import ConfigurationError, HandlerNotFound, TooManyHandlers
 from pump.pipeline import HandlerFactory, call_constructor
-from pump.processor import CommandProcessor
-from pump.registry import Registry
+from pump.processor import CommandProcessor, Registry
 from pump.signals import RejectMessage
 
 

@@ -11,14 +11,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from pump import App, Command, Subscription
+from pump.dispatcher import Recorder
 from pump.errors import StorageFailed
 from pump.events import Event, OutcomeEvent
-from pump.handler_times import HandlerTimes
-from pump.loop.ending import Ending
-from pump.loop.stats import PumpStats
+from pump.findings import HandlerTimes
+from pump.loop.processing import Ending
+from pump.loop.reporting import PumpStats
 from pump.observability import vocabulary
 from pump.outcome import ACK
-from pump.recorder import Recorder
 from pump.stores.handler_times import HandlerTimesFile
 from pump.stores.spill import MemorySpill, SqliteSpill
 from pump.testing import Harness

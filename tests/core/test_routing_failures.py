@@ -20,7 +20,7 @@ from pump.errors import (
     Throttled,
 )
 from pump.outcome import ACK, Defer
-from pump.strategy import dead_letter, hybrid
+from pump.subscription import dead_letter, hybrid
 from pump.testing.builders import a_delivery, a_message
 
 from .routing_bench import DELIVERY_ERROR, Bench, BrokenSpill

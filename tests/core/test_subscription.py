@@ -22,8 +22,7 @@ from pump import (
 )
 from pump.errors import ConfigurationError
 from pump.posting import PostOptions
-from pump.strategy import Hybrid
-from pump.subscription import QueueSpec
+from pump.subscription import Hybrid, QueueSpec
 
 ZERO = timedelta(0)
 WRONG: list[tuple[str, Any]] = [

@@ -26,7 +26,7 @@ from pump.errors import ConfigurationError, CryptoError
 from pump.message import Message
 from pump.observability.counters import Counters
 from pump.outcome import Reject, RejectionReason
-from pump.strategy import retry
+from pump.subscription import retry
 
 from .desk import (
     BODY,

@@ -9,7 +9,7 @@ import pytest
 from pump.crypto import (
     Key,
 )
-from pump.crypto.key_text import parse_ring
+from pump.crypto.sources import parse_ring
 from pump.errors import ConfigurationError
 
 from .written_keys import A, B, entry

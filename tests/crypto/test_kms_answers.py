@@ -14,7 +14,7 @@ from pump.crypto import (
 from pump.decide import decide
 from pump.errors import ConfigurationError
 from pump.outcome import Defer
-from pump.strategy import retry
+from pump.subscription import retry
 
 from .fake_kms import FakeKms, Make, Refused
 

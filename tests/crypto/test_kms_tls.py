@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import BotoCoreError
 
-from pump.crypto.kms_client import kms_client
+from pump.crypto.aiobotocore_client import kms_client
 from tests.gateways.aws.certificates import Authority
 from tests.gateways.aws.tls_aws import TlsAws
 

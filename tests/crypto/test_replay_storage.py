@@ -22,7 +22,7 @@ from pump.errors import StorageFailed
 from pump.observability.counters import Counters
 from pump.outcome import Defer
 from pump.stores.nonces import NonceMark
-from pump.strategy import retry
+from pump.subscription import retry
 from pump.testing.virtual_clock import VirtualClock
 
 from .desk import (

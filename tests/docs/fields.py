@@ -14,7 +14,7 @@ from types import ModuleType
 
 import attrs
 
-from gateways.sqs import queue_options
+from gateways.sqs import queue_settings
 from pump import subscription
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -89,7 +89,7 @@ SUBSCRIPTION = Table(
 SQS_OPTIONS = Table(
     page=DOCS / "gateways-sqs.md",
     marker="options",
-    module=queue_options,
+    module=queue_settings,
     declared="QueueOptions",
     head="| option | type | |",
     third="type",

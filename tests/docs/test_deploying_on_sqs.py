@@ -14,7 +14,7 @@ import botocore.session
 import pytest
 from botocore import xform_name
 
-from gateways._aws.codes import permission_for
+from gateways._aws.errors import permission_for
 from gateways._aws.transport import Polling, Reply, Request, Transport, transport_for
 from gateways.sqs import AwsSettings, ClaimCheck, Credentials, SqsGateway, SqsSettings
 from gateways.sqs.queue_settings import QueueSettings

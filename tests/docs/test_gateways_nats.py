@@ -14,9 +14,9 @@ import pytest
 
 import gateways.nats
 from gateways.nats import NatsSettings
+from gateways.nats.connection import MINIMUM
 from gateways.nats.limits import MAX_IN_FLIGHT, MINIMUM_SERVER, NATS, SCHEDULING_SERVER
 from gateways.nats.queue_settings import QueueSettings
-from gateways.nats.versions import MINIMUM
 from gateways.nats.wire import HEADER, encode
 from pump import errors as pump_errors
 from pump.errors import ConfigurationError, PumpError

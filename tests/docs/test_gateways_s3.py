@@ -17,11 +17,11 @@ from click.testing import CliRunner
 
 import gateways._aws
 import gateways.s3
-from gateways._aws.codes import permission_for
+from gateways._aws.errors import permission_for
 from gateways.s3 import AwsSettings, S3QueueSettings, S3Settings
-from gateways.s3.keys import QueueKeys
+from gateways.s3.layout import QueueKeys
 from gateways.s3.leases.codec import Lease, decode_lease
-from gateways.s3.leases.limits import MAX_BATCH_BYTES, MAX_BATCH_COUNT
+from gateways.s3.leases.outbox import MAX_BATCH_BYTES, MAX_BATCH_COUNT
 from gateways.s3.limits import MAX_BODY_BYTES
 from gateways.s3.log.sending import SEGMENT_BYTES
 from gateways.s3.queue_options import DEDUPLICATION_WINDOW, LAYOUT, MAX_NAME_BYTES

@@ -14,11 +14,14 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from gateways.sqs_server.engine import Engine, NullStore
-from gateways.sqs_server.http.connection import Connection, FastLane
+from gateways.sqs_server.http.connection import (
+    Connection,
+    FastLane,
+    HttpLimits,
+    OrdinaryReader,
+    Watch,
+)
 from gateways.sqs_server.http.exchange import Access, Exchange
-from gateways.sqs_server.http.limits import HttpLimits
-from gateways.sqs_server.http.ordinary import OrdinaryReader
-from gateways.sqs_server.http.watch import Watch
 from gateways.sqs_server.operations import Operations
 from pump.clock import breathe
 from pump.observability import vocabulary

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from gateways.sqs_server.config import InvalidLocalConfig, load_config
 from gateways.sqs_server.config.entry import Unusable
-from gateways.sqs_server.config.filters import parse_body, passes, read_filters
-from gateways.sqs_server.config.pattern_reading import read_pattern
-from gateways.sqs_server.mappings.response import MalformedResponse, as_json, failed_ids
+from gateways.sqs_server.config.patterns import parse_body, passes, read_filters, read_pattern
+from gateways.sqs_server.mappings.invoking import MalformedResponse, as_json, failed_ids
 from pump.errors import ConfigurationError
 
 from .exploring import Effort, Target, each_of, explore

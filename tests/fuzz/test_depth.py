@@ -18,18 +18,18 @@ from gateways.local import codec, wire
 from gateways.sqs.claims import ClaimCheck
 from gateways.sqs.wire import ATTRIBUTE, decode, encode
 from gateways.sqs_server.config import load_config
-from gateways.sqs_server.config.filters import passes, read_filters
+from gateways.sqs_server.config.patterns import passes, read_filters
 from gateways.sqs_server.errors import SqsError
 from gateways.sqs_server.http import HttpLimits
-from gateways.sqs_server.http.ordinary import OrdinaryReader
+from gateways.sqs_server.http.connection import OrdinaryReader
 from gateways.sqs_server.http.sigv4 import SignedRequest, verify
-from gateways.sqs_server.mappings.response import MalformedResponse, as_json, failed_ids
+from gateways.sqs_server.mappings.invoking import MalformedResponse, as_json, failed_ids
 from gateways.sqs_server.protocol import parse
-from pump.content_type import parse_content_type
 from pump.crypto.envelope import parse as parse_envelope
-from pump.crypto.key_text import parse_ring
+from pump.crypto.sources import parse_ring
 from pump.durations import parse_duration
 from pump.errors import PumpError
+from pump.headers import parse_content_type
 from pump.health.wire import Refused, parse_head
 from pump.mapping import JSON, MSGPACK
 from pump.message import Message

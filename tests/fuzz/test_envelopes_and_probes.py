@@ -19,7 +19,7 @@ from pump.health.wire import Answer, Refused, parse_head
 from pump.message import Message
 from pump.observability import vocabulary
 from pump.observability.counters import Counters
-from pump.observability.otel.propagation import Propagation
+from pump.observability.otel.tracing import Propagation
 from pump.testing import VirtualClock, a_delivery
 
 from ..core.rig import Rig

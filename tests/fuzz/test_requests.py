@@ -9,15 +9,14 @@ import msgspec
 from hypothesis import strategies as st
 
 from pump.cloudevents import from_event, is_event, to_binary, to_structured
-from pump.content_type import parse_content_type
 from pump.decide import decide
 from pump.errors import MappingError
+from pump.headers import parse_content_type
 from pump.mapping import JSON, MSGPACK
 from pump.mapping.faults import describe
 from pump.message import Message
 from pump.outcome import Reject, RejectionReason
-from pump.strategy import DeadLetter
-from pump.subscription import Subscription
+from pump.subscription import DeadLetter, Subscription
 
 from ..gateways.sqs.messages import messages
 from ..mapping.kinds import Model, PlaceOrder, Tidied, Tree

@@ -9,17 +9,17 @@ from typing import Any
 import click
 from hypothesis import strategies as st
 
-from pump.cli.failure import Failure
 from pump.cli.options import counted_pair, duration, pair
-from pump.cli.sending import Letter, _body_of, _lines_of
+from pump.cli.send import Letter, _body_of, _lines_of
 from pump.cli.telemetry import telemetry_choice
 from pump.clock import SYSTEM_CLOCK
-from pump.crypto.key_text import parse_ring
+from pump.crypto.sources import parse_ring
 from pump.durations import format_duration, parse_duration
 from pump.errors import ConfigurationError
+from pump.exit_codes import Failure
 from pump.gateway_url import gateway_from_url, without_secrets
 from pump.health.options import HealthOptions
-from pump.stores.ledger.locating import locate
+from pump.stores.ledger.reading import locate
 
 from .exploring import Effort, Target, each_of, explore
 from .mutations import any_text, hostile_values, mutated

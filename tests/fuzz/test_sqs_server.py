@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gateways.sqs_server.errors import SqsError
 from gateways.sqs_server.http import HttpLimits
-from gateways.sqs_server.http.ordinary import OrdinaryReader
-from gateways.sqs_server.http.origin import refusal_of
+from gateways.sqs_server.http.connection import OrdinaryReader
+from gateways.sqs_server.http.exchange import refusal_of
 from gateways.sqs_server.http.sigv4 import SignedRequest, verify
 from gateways.sqs_server.protocol import OPERATIONS, parse, render_error
 from gateways.sqs_server.protocol.aws_json import operation_of, read_parameters

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateways._sqlite.closing import to_the_end
+from gateways._sqlite.database import to_the_end
 from pump.clock import breathe
 
 

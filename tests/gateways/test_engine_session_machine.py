@@ -8,8 +8,7 @@ import attrs
 from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateways._engine.record import LeaseBatch, Record
-from gateways._engine.session_lock import SessionLock
+from gateways._engine.record import LeaseBatch, Record, SessionLock
 from gateways._engine.settings import QueueSettings
 from gateways._engine.state import QueueState
 from pump.message import Message

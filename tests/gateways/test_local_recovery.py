@@ -17,9 +17,8 @@ from gateways._engine.engine import Engine
 from gateways._engine.record import DELAYED, LEASED
 from gateways._sqlite.database import Database
 from gateways.local import LocalGateway
-from gateways.local.journal import SqliteJournal
+from gateways.local.journal import SCHEMA, SqliteJournal
 from gateways.local.recovery import recover
-from gateways.local.schema import SCHEMA
 from pump.capabilities import OrderingMode
 from pump.message import Message
 from pump.outcome import ABANDON, ACK, Defer

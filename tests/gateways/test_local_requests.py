@@ -12,9 +12,8 @@ from gateways._engine.engine import Engine
 from gateways._sqlite.database import Database
 from gateways.local import codec, wire
 from gateways.local.dispatcher import Dispatcher
-from gateways.local.journal import SqliteJournal
+from gateways.local.journal import SCHEMA, SqliteJournal
 from gateways.local.recovery import recover
-from gateways.local.schema import SCHEMA
 from pump.errors import InvalidReceipt, PumpError, QueueNotFound, StorageFailed
 from pump.message import Message
 from pump.outcome import ABANDON, ACK, Action, Defer

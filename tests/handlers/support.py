@@ -10,7 +10,7 @@ from handlers import Fallback, LogHandling, MemoryInbox, OnceOnly, Retry, Timeou
 from pump.clock import Clock
 from pump.context import Context
 from pump.pipeline import Middleware, Proceed, call_constructor, compose, invoker
-from pump.requests import Command
+from pump.processor import Command
 from pump.testing.builders import a_delivery, a_message
 from pump.testing.virtual_clock import VirtualClock
 

@@ -13,9 +13,7 @@ from handlers import Handler, NoContext, Retry, use
 from pump.context import Context, current_context
 from pump.errors import ConfigurationError
 from pump.pipeline import Middleware, Proceed
-from pump.processor import CommandProcessor
-from pump.registry import Handling, Registry, request_type_of
-from pump.requests import Command, Event
+from pump.processor import Command, CommandProcessor, Event, Handling, Registry, request_type_of
 
 from .support import Pay, a_context, run
 

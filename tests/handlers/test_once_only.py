@@ -18,12 +18,10 @@ from pump.decide import decide
 from pump.errors import ConfigurationError, HandlerTimeout
 from pump.outcome import Reject
 from pump.pipeline import Middleware
-from pump.processor import CommandProcessor
-from pump.registry import Registry
-from pump.requests import Event
+from pump.processor import CommandProcessor, Event, Registry
 from pump.signals import DeferMessage
 from pump.stores.inbox import AlreadyDone, Busy, Claimed, Inbox
-from pump.strategy import Hybrid
+from pump.subscription import Hybrid
 from pump.testing.builders import a_delivery, a_message, a_subscription
 from pump.testing.virtual_clock import VirtualClock
 

@@ -12,7 +12,7 @@ from handlers import Validate
 from pump.context import Context
 from pump.errors import ConfigurationError
 from pump.pipeline import Proceed
-from pump.requests import Command
+from pump.processor import Command
 from pump.signals import InvalidMessage, RejectMessage
 
 from .support import Pay, run

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from pump.health.crew import Member
-from pump.health.crew_control import CrewControl
-from pump.health.crew_probes import CrewProbes
-from pump.health.crew_report import Counts, ProcessReport, ProcessState
-from pump.health.metrics_sum import Families
-from pump.health.standing import UNASKED, Order
 from pump.health.wire import Answer, Refused, Request
 from pump.performer import Asked
+from pump.processes.control import CrewControl, CrewProbes, Member
+from pump.processes.ipc import UNASKED, Order
+from pump.processes.merged_reports import Counts, ProcessReport, ProcessState
+from pump.processes.metrics_sum import Families
 from pump.testing.virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.usefixtures("quiet")

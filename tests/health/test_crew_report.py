@@ -7,7 +7,9 @@ from typing import Any
 import attrs
 import pytest
 
-from pump.health.crew_report import (
+from pump.performer import Asked
+from pump.processes.ipc import Order, as_json, from_json
+from pump.processes.merged_reports import (
     ProcessReport,
     ProcessState,
     added,
@@ -15,8 +17,6 @@ from pump.health.crew_report import (
     why_not_live,
     why_not_ready,
 )
-from pump.health.standing import Order, as_json, from_json
-from pump.performer import Asked
 
 COUNTED = {"orders": {"processed": 9}}
 

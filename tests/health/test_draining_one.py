@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 
 from pump.errors import ConnectionFailed
+from pump.event_loop import run_until_signalled
 from pump.outcome import ABANDON, ACK
 from pump.ports import ConsumerPort
-from pump.signal_handling import run_until_signalled
 
 from ..core.notes import Defect, Note, with_notes
 from ..core.rig import Gate, Rig

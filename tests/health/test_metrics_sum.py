@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pump.health.metrics_sum import added, as_text, lasting, parse
 from pump.observability import vocabulary
-from pump.observability.metrics_histogram import Durations
-from pump.observability.metrics_text import as_text as written
+from pump.observability.metrics_catalogue import Durations, as_text as written
+from pump.processes.metrics_sum import added, as_text, lasting, parse
 
 COUNTERS = {
     (vocabulary.COMPLETED, (("queue", "a b"),)): 3,

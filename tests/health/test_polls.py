@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from pump.errors import ConnectionFailed
-from pump.health.report import shown
-from pump.loop.polls import Polls
+from pump.health.probes import shown
+from pump.loop.receiving import Polls
 
 AWAY = ConnectionFailed("broker", "away")
 

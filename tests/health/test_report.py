@@ -10,7 +10,7 @@ import pytest
 
 from pump.errors import ConnectionFailed
 from pump.health import HealthOptions
-from pump.health.report import SubscriptionHealth, Watchdog, shown, why_not_ready
+from pump.health.probes import SubscriptionHealth, Watchdog, shown, why_not_ready
 
 OPTIONS = HealthOptions(port=0)
 WELL = SubscriptionHealth(

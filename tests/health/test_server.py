@@ -12,7 +12,7 @@ import structlog.testing
 
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError
-from pump.health import unix_socket
+from pump.health import server
 from pump.health.server import LINGER_S, MAX_CONNECTIONS, READ_S, WRITE_S, Server
 from pump.health.wire import Answer, Request
 from pump.testing.virtual_clock import VirtualClock
@@ -290,7 +290,7 @@ async def test_when_it_listens_on_a_socket_then_only_this_user_may_open_it(tmp_p
 
 async def test_when_a_dead_process_left_its_socket_then_it_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "pump.sock"
-    left = await asyncio.to_thread(unix_socket.bind, "control", path)
+    left = await asyncio.to_thread(server.bind, "control", path)
     left.close()
     assert path.exists()
     bench = Bench()

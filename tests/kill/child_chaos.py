@@ -25,8 +25,7 @@ from pump.loop.leases import LeaseBook
 from pump.message import Delivery, Message
 from pump.pipeline import Proceed
 from pump.ports import Gateway
-from pump.strategy import retry
-from pump.subscription import MakeChannels
+from pump.subscription import MakeChannels, retry
 
 GROUPS = 6
 LEASE = timedelta(seconds=2)

@@ -22,7 +22,7 @@ from pump.events import Event, OutcomeEvent, PumpStateEvent
 from pump.loop.leases import LeaseBook
 from pump.message import Delivery
 from pump.pipeline import Proceed
-from pump.strategy import retry
+from pump.subscription import retry
 
 QUEUE = "steps.fifo"
 LEASE = timedelta(seconds=5)

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 from pump.clock import Clock
 from pump.events import OutcomeEvent, Status
 from pump.stores.ledger.buffered_ledger import BufferedLedger
-from pump.stores.ledger.journal import waiting_rows
-from pump.stores.ledger.layout import journals_in
+from pump.stores.ledger.parquet_ledger import journals_in, waiting_rows
 from pump.stores.ledger.schema import COLUMNS, VERSION, Row
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from pump.cli.ledger_chart import ASCII, BLOCKS, bars, rate
+from pump.cli.console import ASCII, BLOCKS, bars, rate
 
 
 def test_when_values_differ_then_the_largest_reaches_the_top() -> None:

@@ -16,8 +16,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pump.cli.ledger_report import Asked, make_report, since
-from pump.cli.ledger_tables import print_report, slot_count
+from pump.cli.ledger import Asked, make_report, print_report, since, slot_count
 from pump.clock import SYSTEM_CLOCK
 from pump.stores.ledger.parquet_ledger import ParquetStore, RollOptions
 from pump.stores.ledger.schema import Row

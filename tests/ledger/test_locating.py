@@ -9,7 +9,7 @@ import pytest
 
 from pump.errors import ConfigurationError
 from pump.stores.ledger import ParquetLedger, SqliteLedger, ledger_from
-from pump.stores.ledger.locating import Location, locate
+from pump.stores.ledger.reading import Location, locate
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError, StorageFailed
 from pump.observability import vocabulary
 from pump.stores.ledger import ParquetLedger
-from pump.stores.ledger.journal import Journal
+from pump.stores.ledger.parquet_ledger import Journal
 from pump.stores.ledger.reading import ParquetReader
 from pump.stores.ledger.tally import Query
 from pump.testing.virtual_clock import VirtualClock

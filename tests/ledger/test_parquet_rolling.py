@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from pump.errors import StorageFailed
 from pump.observability import vocabulary
-from pump.stores.ledger import ParquetLedger, layout
-from pump.stores.ledger.journal import Journal
+from pump.stores.ledger import ParquetLedger, parquet_ledger
+from pump.stores.ledger.parquet_ledger import Journal
 from pump.stores.ledger.reading import ParquetReader
 from pump.stores.ledger.tally import Query
 from pump.testing.virtual_clock import EPOCH_S, VirtualClock
@@ -132,11 +132,11 @@ class CrashImages:
         self.taken: list[tuple[str, Path]] = []
         for owner, name in (
             (os, "replace"),
-            (layout, "_sync"),
+            (parquet_ledger, "_sync"),
             (Journal, "plan"),
             (Journal, "forget"),
             (Journal, "append"),
-            (layout, "put"),
+            (parquet_ledger, "put"),
         ):
             monkeypatch.setattr(owner, name, self._watched(name, getattr(owner, name)))
 

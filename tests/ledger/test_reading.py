@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from pump.errors import StorageFailed
-from pump.stores.ledger import layout, parquet
+from pump.stores.ledger import parquet, parquet_ledger
 from pump.stores.ledger.parquet import write_rows
 from pump.stores.ledger.parquet_ledger import ParquetStore, RollOptions
 from pump.stores.ledger.reading import LedgerReader, ParquetReader, SqliteReader
-from pump.stores.ledger.row_store import RowStore
+from pump.stores.ledger.rows import RowStore
 from pump.stores.ledger.schema import Row
 from pump.stores.ledger.sqlite_ledger import SqliteStore
 from pump.stores.ledger.tally import Query, Tally, bucket_of, middle_of
@@ -145,14 +145,14 @@ def test_when_rows_are_rolled_while_they_are_read_then_none_is_missed_or_doubled
     """Between a look into the journal and a look at the files, everything moves."""
     store, reader = parquet_store(tmp_path)
     store.append(some_rows(500))
-    real = layout.days_in
+    real = parquet_ledger.days_in
 
     def roll_first(folder: Path) -> Any:
-        monkeypatch.setattr(layout, "days_in", real)
+        monkeypatch.setattr(parquet_ledger, "days_in", real)
         store.care(0.0)
         return real(folder)
 
-    monkeypatch.setattr(layout, "days_in", roll_first)
+    monkeypatch.setattr(parquet_ledger, "days_in", roll_first)
 
     assert reader.tally(Query()).row_count == 500
 
@@ -166,7 +166,7 @@ def test_when_a_journal_is_removed_while_it_is_looked_for_then_that_is_no_troubl
     store.append(some_rows(5))
     store.close(0.0)
     gone = tmp_path / "l" / "_journal" / "gone.db"
-    monkeypatch.setattr(layout, "journals_in", lambda folder: [gone])
+    monkeypatch.setattr(parquet_ledger, "journals_in", lambda folder: [gone])
 
     tally = reader.tally(Query())
 
@@ -343,8 +343,8 @@ def test_when_the_folder_of_a_day_disappears_then_that_is_no_trouble(
     store, reader = parquet_store(tmp_path)
     store.append([a_row(time=5), a_row(time=5 * DAY_US)])
     store.close(0.0)
-    found = layout.days_in(tmp_path / "l")
-    monkeypatch.setattr(layout, "days_in", lambda folder: found)
+    found = parquet_ledger.days_in(tmp_path / "l")
+    monkeypatch.setattr(parquet_ledger, "days_in", lambda folder: found)
     shutil.rmtree(tmp_path / "l" / "day=1970-01-01")
 
     tally = reader.tally(Query())

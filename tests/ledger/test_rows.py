@@ -20,8 +20,8 @@ from pump.events import (
     RedrivenEvent,
     Status,
 )
-from pump.stores.ledger.journal import Journal, Range
 from pump.stores.ledger.parquet import write_rows
+from pump.stores.ledger.parquet_ledger import Journal, Range
 from pump.stores.ledger.rows import MAX_DETAIL, RowMaker, encodable
 from pump.stores.ledger.schema import Row
 from pump.stores.ledger.sqlite_ledger import SqliteStore

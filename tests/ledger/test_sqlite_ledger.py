@@ -178,7 +178,7 @@ async def test_when_the_disk_is_full_then_rows_wait_until_there_is_room(
 async def test_when_another_program_holds_the_file_then_rows_wait(
     tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pump.stores.ledger.sqlite_file.BUSY_S", 0.01)
+    monkeypatch.setattr("pump.stores.ledger.sqlite_ledger.BUSY_S", 0.01)
     path = tmp_path / "ledger.db"
     ledger = SqliteLedger(path)
     await ledger.open("memory", clock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pump.events import OutcomeEvent, Status
-from pump.loop.ending import Ending, outcome_event, status_of
+from pump.loop.processing import Ending, outcome_event, status_of
 from pump.outcome import ABANDON, ACK, Action, Defer, Fate, Outcome, Reject, RejectionReason
 from pump.testing.builders import a_delivery, a_message
 

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pump.errors import AccessDenied, ConnectionFailed, GatewayError, InvalidReceipt, Throttled
-from pump.loop.keeper import LeaseKeeper
-from pump.loop.leases import LeaseBook
+from pump.loop.leases import LeaseBook, LeaseKeeper
 from pump.message import Delivery
 from pump.outcome import Refusal, Settlement
 from pump.subscription import Subscription

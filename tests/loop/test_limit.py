@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from hypothesis import given, strategies as st
 
-from pump.loop.limit import UnacceptableCount
+from pump.loop.pump import UnacceptableCount
 from pump.subscription import UnacceptableLimit
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from pump.loop.pollers import adapt_pollers
+from pump.loop.receiving import adapt_pollers
 
 
 @pytest.mark.parametrize(

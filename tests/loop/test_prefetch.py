@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from pump.loop.prefetch import Prefetch
+from pump.loop.receiving import Prefetch
 
 LEAST = 10
 

@@ -20,7 +20,7 @@ from pump import (
 from pump.errors import ConnectionFailed
 from pump.events import Event, OutcomeEvent, Status
 from pump.outcome import ACK, Defer
-from pump.strategy import FailureStrategy
+from pump.subscription import FailureStrategy
 from pump.testing.virtual_clock import VirtualClock
 
 from ..core.faulty_gateway import FaultyGateway

@@ -13,11 +13,10 @@ import structlog.testing
 
 from pump.capabilities import Capabilities
 from pump.errors import AccessDenied, ConnectionFailed, GatewayError, QueueNotFound, Throttled
-from pump.loop.prefetch import AttemptBudget
-from pump.loop.receiver import Receiver
+from pump.loop.receiving import AttemptBudget, Receiver
 from pump.message import Delivery
 from pump.outcome import Refusal, Settlement
-from pump.strategy import dead_letter, hybrid, retry
+from pump.subscription import dead_letter, hybrid, retry
 from pump.testing.builders import a_delivery, a_subscription
 from pump.testing.virtual_clock import START_S, VirtualClock
 

@@ -7,10 +7,9 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from pump.handler_times import HandlerTimes
-from pump.loop.ending import Ending
-from pump.loop.run_times import RunTimes
-from pump.loop.stats import PumpStats
+from pump.findings import HandlerTimes
+from pump.loop.processing import Ending
+from pump.loop.reporting import PumpStats, RunTimes
 from pump.outcome import ABANDON, ACK, Defer
 from pump.testing.builders import a_delivery
 

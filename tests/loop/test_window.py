@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pump.loop.window import Window
+from pump.loop.receiving import Window
 
 
 class WindowMachine(RuleBasedStateMachine):

@@ -11,7 +11,7 @@ import attrs
 import msgspec
 import pydantic
 
-from pump.requests import Command, Event
+from pump.processor import Command, Event
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pump.content_type import ContentType, parse_content_type
 from pump.errors import ConfigurationError, MappingError
+from pump.headers import ContentType, parse_content_type
 from pump.mapping import JSON, MSGPACK, OCTETS, Mapper
 from pump.message import Message
 from pump.signals import InvalidMessage

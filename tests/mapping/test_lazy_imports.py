@@ -6,7 +6,7 @@ import sys
 PROGRAM = """
 import sys
 from pump.mapping import Mapper
-from pump.requests import Command
+from pump.processor import Command
 
 class Flat(Command):
     a: int

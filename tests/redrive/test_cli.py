@@ -14,8 +14,7 @@ from click.testing import CliRunner, Result
 
 from pump import App, MakeChannels
 from pump.cli.root import cli
-from pump.redrive.folder import RunFolder, opened
-from pump.redrive.plan import Plan
+from pump.redrive.folder import Plan, RunFolder, opened
 from pump.subscription import QueueSpec
 
 from .rig import DEAD, TARGET, a_dead_letter

@@ -17,8 +17,8 @@ from pump.errors import (
     SendFailed,
     StorageFailed,
 )
-from pump.redrive import record as record_module
-from pump.redrive.ending import lease_for
+from pump.redrive import folder as record_module
+from pump.redrive.counts import lease_for
 from pump.stores.ledger import SqliteLedger
 from pump.testing.virtual_clock import VirtualClock
 

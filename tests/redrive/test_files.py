@@ -9,13 +9,11 @@ import attrs
 import pytest
 
 from pump.errors import ConfigurationError, StorageFailed
-from pump.redrive.arrow import SnapshotWriter, columns_in
-from pump.redrive.columns import row_of
+from pump.queue_browser import Seen
 from pump.redrive.duckdb_selector import DuckdbSelector
-from pump.redrive.folder import QueueFolder, RunFolder, default_folder, opened
-from pump.redrive.record import Known, Record
+from pump.redrive.folder import Known, QueueFolder, Record, RunFolder, default_folder, opened
+from pump.redrive.rows import SnapshotWriter, columns_in, row_of
 from pump.redrive.selection import Picture, entries_in, picture_of
-from pump.survey import Seen
 
 from .rig import a_dead_letter, a_plan
 

@@ -15,14 +15,11 @@ from msgspec.structs import replace
 from pump.errors import ConfigurationError
 from pump.headers import ATTEMPTS, REJECTION_TIMESTAMP
 from pump.message import Message
-from pump.redrive.columns import COLUMNS, NAMES, VISIBLE, row_of
-from pump.redrive.counts import Counts
-from pump.redrive.ending import Silence, is_over, lease_for
-from pump.redrive.identity import entry_of, key_of, redriven
-from pump.redrive.moving import Fate, batches, fate_of
-from pump.redrive.pace import Pace
-from pump.redrive.plan import Plan, place_of
-from pump.survey import Seen
+from pump.queue_browser import Seen
+from pump.redrive.counts import Counts, Silence, is_over, lease_for
+from pump.redrive.folder import Plan, place_of
+from pump.redrive.moving import Fate, Pace, batches, fate_of
+from pump.redrive.rows import COLUMNS, NAMES, VISIBLE, entry_of, key_of, redriven, row_of
 from pump.testing.builders import a_delivery
 from pump.testing.virtual_clock import VirtualClock
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pump.message import Message
 from pump.outcome import ACK, Settlement
-from pump.redrive.identity import redriven
+from pump.redrive.rows import redriven
 from pump.subscription import Subscription
 from pump.testing.builders import a_delivery
 from pump.testing.virtual_clock import VirtualClock

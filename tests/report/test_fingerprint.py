@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from hypothesis import given, strategies as st
 
-from pump.report.dialect import DuckdbDialect
+from pump.report.engine import DuckdbDialect
 from pump.report.fingerprint import LENGTH, MAX_TEXT, fingerprint_of, normalised
 
 from .texts import TEXTS

@@ -12,7 +12,7 @@ import pytest
 
 from pump.report.duckdb_engine import duckdb_engine
 from pump.report.job import Report, ReportOptions, run_report
-from pump.report.scope import MAX_BUCKETS, Scope, bucket_length_us
+from pump.report.source import MAX_BUCKETS, Scope, bucket_length_us
 from pump.report.tables import BY_NAME, TABLES
 from pump.stores.ledger.schema import Row
 from tests.ledger.support import a_row

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pump.report.charts import moment, rate, seconds, share
 from pump.report.duckdb_engine import duckdb_engine
 from pump.report.job import Report, ReportOptions, run_report
-from pump.report.markup import moment, rate, seconds, share
 from tests.ledger.support import a_row
 
 from .generated import write_ledger

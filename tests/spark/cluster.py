@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 from pump import App, Message
-from pump.survey import survey
+from pump.queue_browser import survey
 from tests.brokers.aws_account import AwsAccount
 
 from . import processes, shop as shop_module

@@ -12,25 +12,22 @@ import pytest
 
 from gateways.sqs import SqsGateway, TransportKind
 from pump import App, MakeChannels
-from pump.cli.redriving import Asked
+from pump.cli.redrive import Asked
 from pump.errors import ConfigurationError, StorageFailed
 from pump.message import Message
 from pump.outcome import ACK, Settlement
-from pump.redrive.arrow import SnapshotWriter
-from pump.redrive.columns import row_of
+from pump.queue_browser import Seen
 from pump.redrive.counts import Counts
 from pump.redrive.duckdb_selector import DuckdbSelector
 from pump.redrive.folder import opened
+from pump.redrive.rows import SnapshotWriter, row_of
 from pump.redrive.run import Prepared, left_of, prepare
 from pump.redrive.selection import entries_in
-from pump.spark.redrive import JobFailed, run_errands
-from pump.spark.redrive_selector import SparkSelector
-from pump.spark.redrive_task import Errand, ErrandEnd
+from pump.spark.redrive import Errand, ErrandEnd, JobFailed, SparkSelector, run_errands
 from pump.stores.ledger.parquet_ledger import ParquetLedger
 from pump.stores.ledger.reading import ParquetReader
 from pump.stores.ledger.tally import Query
 from pump.subscription import QueueSpec, Subscription
-from pump.survey import Seen
 from tests.brokers.aws_account import AwsAccount
 from tests.contract.sqs_rigs import sqs_settings
 from tests.redrive.rig import DEAD, a_dead_letter

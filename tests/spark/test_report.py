@@ -14,8 +14,8 @@ from pump.report.job import ReportOptions, run_report
 from pump.report.parquet_files import write_table
 from pump.report.snapshot import row_of
 from pump.report.tables import SNAPSHOT
-from pump.spark.beside import session_beside
 from pump.spark.report import SparkEngine, spark_engine
+from pump.spark.session import session_beside
 from tests.ledger.support import a_row
 from tests.report.generated import ordinary, repeated, write_joined, write_ledger
 from tests.report.texts import TEXTS

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from pump import ConfigurationError
-from pump.cli.failure import Failure
+from pump.exit_codes import Failure
 from pump.ids import new_id
 from pump.spark.run import Counts, Ended, TaskEnd
-from pump.spark.run.errors import SliceFailed
+from pump.spark.run.plan import SliceFailed
 from tests.brokers.aws_account import AwsAccount
 
 from .run_apps import HEAVY, an_app

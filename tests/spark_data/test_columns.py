@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pump.message import Message
-from pump.spark.data.columns import ARROW, Spotted, batches, record_batch
+from pump.spark.data.rows import ARROW, Spotted, batches, record_batch
 
 
 def row_of(message: Message, attempt: int | None = 1) -> dict[str, object]:
@@ -64,6 +64,6 @@ def test_when_spark_is_asked_then_it_expects_these_very_columns() -> None:
     """R78: Spark compares the Arrow schema of what is read with its own, and refuses another."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from pump.spark.data.schema import SCHEMA
+    from pump.spark.data.rows import SCHEMA
 
     assert to_arrow_schema(SCHEMA, timezone="UTC").equals(ARROW)

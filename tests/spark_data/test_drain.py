@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pump.spark.data.drain import Drain
+from pump.spark.data.feed import Drain
 
 
 def test_when_two_looks_find_nothing_then_it_is_done() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from pump.errors import ConfigurationError
 from pump.message import JSON, Message
-from pump.spark.data.columns import Spotted, record_batch
-from pump.spark.data.rows import RowIds, check_columns, messages_of
+from pump.spark.data.rows import RowIds, Spotted, check_columns, messages_of, record_batch
 
 IDS = RowIds(job="job", partition=3)
 

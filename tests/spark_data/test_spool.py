@@ -9,7 +9,7 @@ import pytest
 
 from pump.errors import ConfigurationError, StorageFailed
 from pump.message import Message
-from pump.spark.data.columns import Spotted
+from pump.spark.data.rows import Spotted
 from pump.spark.data.spool import Entry, Spool, read_segment
 
 from .bench import ids_of

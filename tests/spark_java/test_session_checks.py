@@ -10,8 +10,7 @@ import pytest
 
 from pump import ConfigurationError
 from pump.spark import session
-from pump.spark.session import SparkOptions, spark_session
-from pump.spark.session_folder import PREFIX, session_folder
+from pump.spark.session import PREFIX, SparkOptions, session_folder, spark_session
 from pump.stores.file_lock import FileLock
 
 

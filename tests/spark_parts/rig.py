@@ -9,14 +9,12 @@ from typing import Any
 
 from pump import App, Command, Subscription
 from pump.clock import SYSTEM_CLOCK
-from pump.spark.run.listening import Silent
+from pump.spark.run.driver import Silent
 from pump.spark.run.options import SparkRunOptions
-from pump.spark.run.plan import TaskPlan
-from pump.spark.run.running import Work, running_in
-from pump.spark.run.stopping import Stops
+from pump.spark.run.plan import Named, TaskPlan
+from pump.spark.run.running import Stops, Work, running_in
 from pump.spark.run.summary import SparkRun, TaskSummary
 from pump.spark.run.task import TaskRun
-from pump.spark.run.travelling import Named
 from pump.stores.ledger.parquet_ledger import ParquetLedger
 from tests.core.faulty_gateway import FaultyGateway
 from tests.ledger.support import parquet_rows

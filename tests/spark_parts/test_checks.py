@@ -14,12 +14,11 @@ import pytest
 
 from pump import App, ConfigurationError
 from pump.capabilities import Capabilities
-from pump.cli.redriving import Asked
-from pump.cli.spark_redriving import redrive_on_spark
-from pump.spark.run.checks import check_gateway, check_session, ledger_for
+from pump.cli.redrive import Asked
+from pump.cli.spark_redrive import redrive_on_spark
 from pump.spark.run.options import SparkRunOptions
-from pump.spark.run.running import Work
-from pump.spark.run.travelling import Named
+from pump.spark.run.plan import Named
+from pump.spark.run.running import Work, check_gateway, check_session, ledger_for
 from pump.spark.session import SparkOptions
 from pump.stores.ledger import ParquetLedger, SqliteLedger
 

@@ -25,10 +25,9 @@ from pump.message import Message
 from pump.observability import vocabulary
 from pump.ports import AdminPort, QueueStats
 from pump.spark.run import slicing
-from pump.spark.run.errors import SliceFailed
-from pump.spark.run.plan import TaskPlan
-from pump.spark.run.run_folder import HOME
-from pump.spark.run.stopping import Stops
+from pump.spark.run.plan import SliceFailed, TaskPlan
+from pump.spark.run.running import Stops
+from pump.spark.run.slicing import HOME
 from pump.spark.run.summary import Counts, Ended, TaskEnd, TaskSummary
 from pump.subscription import MakeChannels, UnacceptableLimit
 from tests.core.faulty_gateway import FaultyGateway

@@ -14,12 +14,10 @@ import pytest
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConnectionFailed, StorageFailed
 from pump.events import LeaseLostEvent
-from pump.loop.ending import Ending
+from pump.loop.processing import Ending
 from pump.message import Delivery
 from pump.outcome import ABANDON, ACK, Ack, Defer, Reject, RejectionReason, Settlement
-from pump.spark.run.gate import Gate
-from pump.spark.run.outcome_ledger import OutcomeLedger
-from pump.spark.run.outcomes_first import OutcomesFirst, OutcomesFirstPort
+from pump.spark.run.outcomes import Gate, OutcomeLedger, OutcomesFirst, OutcomesFirstPort
 from pump.stores.ledger.parquet_ledger import ParquetLedger
 from tests.ledger.support import journal_rows
 

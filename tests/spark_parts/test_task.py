@@ -16,10 +16,9 @@ from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError, UnacceptableLimitReached
 from pump.events import Event, PumpStateEvent
 from pump.message import Message
-from pump.spark.run.plan import TaskPlan
+from pump.spark.run.plan import Named, TaskPlan
 from pump.spark.run.summary import Counts, TaskEnd
 from pump.spark.run.task import TaskRun, run_task
-from pump.spark.run.travelling import Named
 from pump.stores.ledger.parquet_ledger import ParquetLedger
 from pump.subscription import OnRoutingFailure, UnacceptableLimit
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pump import App, Command, ConfigurationError, Subscription
-from pump.spark.run.travelling import Named, Packed, check_same, packed, unpacked
+from pump.spark.run.plan import Named, Packed, check_same, packed, unpacked
 
 PROGRAM = """
 from pump import App, Command, Subscription

@@ -21,8 +21,8 @@ from pump.errors import (
 from pump.message import Delivery, Message
 from pump.outcome import ABANDON, Refusal, Settlement
 from pump.ports import ConsumerPort, Gateway
+from pump.queue_browser import Seen, survey
 from pump.subscription import MakeChannels, QueueSpec, Subscription
-from pump.survey import Seen, survey
 from pump.testing.virtual_clock import VirtualClock
 from tests.core.faulty_gateway import FaultyGateway
 

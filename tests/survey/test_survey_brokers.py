@@ -12,8 +12,8 @@ from gateways.sqs import SqsGateway, TransportKind
 from pump.errors import ConnectionFailed, QueueNotFound
 from pump.message import Message
 from pump.ports import Gateway
+from pump.queue_browser import Seen, survey
 from pump.subscription import MakeChannels, QueueSpec, Subscription
-from pump.survey import Seen, survey
 from tests.brokers.aws_account import AwsAccount
 from tests.contract.sqs_rigs import sqs_settings
 

@@ -6,16 +6,15 @@ import attrs
 
 from pump.clock import Clock
 
-from ..clients import Client
+from ..sdk_session import installed
+from ..sdk_transport import Client
 from ..settings import AwsSettings
-from ..versions import installed
-from .credentials import CredentialSource
 from .http_session import HttpSession, Link
 from .json_protocol import JsonProtocol
-from .rest_s3 import RestS3
-from .retrying import RetryPolicy
+from .s3 import RestS3
 from .sdk_facts import credentials_of, endpoint_of, link_of
-from .service import LeanService, WireProtocol
+from .service import LeanService, RetryPolicy, WireProtocol
+from .signing import CredentialSource
 
 
 @attrs.frozen(kw_only=True)

@@ -14,7 +14,7 @@ from botocore.parsers import ResponseParserError
 from yarl import URL
 
 from ..transport import Reply, Request
-from .messages import Answer, Planned
+from .http_session import Answer, Planned
 from .sdk_facts import Endpoint
 from .signing import Signable, canonical_path
 

@@ -19,7 +19,7 @@ from botocore.httpsession import get_cert_path
 
 from pump.errors import ConfigurationError
 
-from ..clients import Client
+from ..sdk_transport import Client
 from ..settings import AwsSettings
 from .http_session import Link
 from .signing import Signer

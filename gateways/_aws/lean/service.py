@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any, Protocol
 
+import attrs
 from botocore.awsrequest import HeadersDict
 from botocore.exceptions import ClientError, ConnectionError as NotConnected, HTTPClientError
 from botocore.parsers import create_parser
+from botocore.retries import quota, standard
 
 from pump.clock import Clock
 
-from ..clients import Client
+from ..errors import plain
+from ..sdk_transport import Client
 from ..transport import Reply, Request
-from .credentials import CredentialSource
-from .http_session import HttpSession
-from .messages import Answer, Elsewhere, Planned
-from .retrying import RetryPolicy, Tries
-from .skew import AwsTime
+from .http_session import Answer, Elsewhere, HttpSession, Planned
+from .signing import CredentialSource
 
 
 class WireProtocol(Protocol):
@@ -136,3 +137,149 @@ def _succeeded(reply: Reply, answer: Answer, tries: Tries) -> Reply:
         "RetryAttempts": tries.count - 1,
     }
     return {**reply, "ResponseMetadata": metadata}
+
+
+# Which calls are tried again, and when: botocore's own standard mode, asked from outside.
+#
+# It knows AWS's errors, backs off with jitter, and has a budget for retries that a client shares. A
+# table of ours beside it would be a second one to keep.
+
+
+class RetryPolicy:
+    """The policy of one client, with the budget its calls share."""
+
+    def __init__(self, max_attempts: int) -> None:
+        self._max_attempts = max_attempts
+        adapter = standard.RetryEventAdapter()
+        told = _what_throttles(adapter)
+        self._budget = standard.RetryQuotaChecker(quota.RetryQuota(), **told)
+        # Without the service's name: for a long poll the handler would sleep by itself, and so
+        # hold up the event loop.
+        self._handler = standard.RetryHandler(
+            retry_policy=standard.RetryPolicy(
+                retry_checker=standard.StandardRetryConditions(max_attempts=max_attempts),
+                retry_backoff=standard.ExponentialBackoff(**told),
+            ),
+            retry_event_adapter=adapter,
+            retry_quota=self._budget,
+        )
+
+    def begin(self, operation_model: Any) -> Tries:
+        """The tries of one call."""
+        return Tries(self._handler, self._budget, self._max_attempts, operation_model)
+
+
+def _what_throttles(adapter: Any) -> dict[str, Any]:
+    """For a botocore that waits longer for a service that throttles than for one that fails."""
+    detector = standard.ThrottlingErrorDetector(adapter)
+    is_asked = hasattr(detector, "is_throttling_error_from_context")
+    return {"throttling_detector": detector} if is_asked else {}
+
+
+@attrs.frozen
+class _Head:
+    """All that the policy reads of an HTTP response."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    """Names in lower case. Newer releases of botocore heed `x-amz-retry-after`."""
+
+    @classmethod
+    def of(cls, refusal: dict[str, Any]) -> _Head:
+        metadata = refusal["ResponseMetadata"]
+        return cls(metadata["HTTPStatusCode"], metadata["HTTPHeaders"])
+
+
+@attrs.define
+class Tries:
+    """How often one call was tried, and whether it may be again."""
+
+    _handler: Any
+    _budget: Any
+    _max_attempts: int
+    _operation_model: Any
+    _context: dict[str, Any] = attrs.field(factory=dict, init=False)
+    count: int = attrs.field(default=1, init=False)
+
+    def succeeded(self, answer: Answer) -> None:
+        """Give back to the budget what this call took from it."""
+        self._budget.release_retry_quota(self._context, answer)
+
+    def delay_s(self, *, refusal: dict[str, Any] | None, error: Exception | None) -> float | None:
+        """How long to wait before the next try; None when this was the last.
+
+        Leaves in the refusal, as botocore does, that the attempts or the budget were used up.
+        """
+        delay_s: float | None = self._handler.needs_retry(
+            response=None if refusal is None else (_Head.of(refusal), refusal),
+            attempts=self.count,
+            operation=self._operation_model,
+            caught_exception=error,
+            request_dict={"context": self._context},
+        )
+        self.count += delay_s is not None
+        return delay_s
+
+    def again_at_once(self) -> bool:
+        """Take one more try without waiting, if there is one left."""
+        if self.count >= self._max_attempts:
+            return False
+        self.count += 1
+        return True
+
+
+# This machine's clock and AWS's: a signature counts for minutes, and by AWS's clock.
+#
+# A refusal that may be for the time, with a date that is far from ours, tells how far: from then on
+# requests are signed by AWS's time, and the refused one is worth another try at once.
+
+MIN_SKEW_S = 240.0
+"""AWS takes what was signed up to five minutes ago; a lesser difference explains no refusal."""
+_ABOUT_TIME = {
+    "RequestTimeTooSkewed",
+    "RequestExpired",
+    "RequestInTheFuture",
+    # Of these, time is but one of the possible reasons.
+    "InvalidSignature",
+    "SignatureDoesNotMatch",
+    "AuthFailure",
+    # What a HEAD is told, which has no body to say more.
+    "403",
+}
+
+
+class AwsTime:
+    """AWS's time, as far as its refusals have told."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.ahead_s = 0.0
+        """How far it is ahead of this machine's."""
+
+    def now_s(self) -> float:
+        """Unix time at AWS."""
+        return self._clock.time_s() + self.ahead_s
+
+    def learn(self, code: str, headers: Mapping[str, str], *, signed_ahead_s: float) -> bool:
+        """Take the date of a refusal over; whether the same request, signed anew, may pass.
+
+        `signed_ahead_s` is what was known when it was signed: of several requests that were on
+        their way, the first refusal corrects the time, and the others were for the time as well.
+        """
+        signed_by_s = self._clock.time_s() + signed_ahead_s
+        further_s = skew_s(code, headers.get("date", ""), now_s=signed_by_s)
+        if further_s is None:
+            return False
+        self.ahead_s = signed_ahead_s + further_s
+        return True
+
+
+def skew_s(code: str, date: str, *, now_s: float) -> float | None:
+    """How far ahead of `now_s` AWS was when it refused; None when that is not the reason."""
+    if plain(code) not in _ABOUT_TIME:
+        return None
+    try:
+        ahead_s = parsedate_to_datetime(date).timestamp() - now_s
+    except ValueError:  # no date, or none that can be read
+        return None
+    return ahead_s if abs(ahead_s) > MIN_SKEW_S else None

@@ -9,9 +9,12 @@ from __future__ import annotations
 import hmac
 import time
 from hashlib import sha256
+from typing import Any
 from urllib.parse import quote
 
 import attrs
+
+from pump.tasks import in_thread
 
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
 """In place of a body's hash, where TLS and a checksum vouch for the body: S3 alone knows it."""
@@ -102,3 +105,31 @@ def canonical_query(query: str) -> str:
         return ""
     pairs = sorted(pair.partition("=")[::2] for pair in query.split("&"))
     return "&".join([f"{name}={value}" for name, value in pairs])
+
+
+# Credentials: botocore finds and renews them; here they are only asked for, off the loop.
+
+
+class CredentialSource:
+    """The key of a botocore client, whatever it comes from: settings, profile, role, container."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._frozen: Any = None
+        self._key: Key | None = None
+
+    async def key(self) -> Key:
+        """The key of now. When its time nears, a thread renews it before it is given out."""
+        is_due = getattr(self._source, "refresh_needed", None)
+        if is_due is not None and is_due():
+            frozen = await in_thread(self._source.get_frozen_credentials)
+        else:
+            frozen = self._source.get_frozen_credentials()
+        if self._key is None or frozen != self._frozen:
+            self._frozen = frozen
+            self._key = Key(
+                access_key_id=frozen.access_key,
+                secret_access_key=frozen.secret_key,
+                session_token=frozen.token,
+            )
+        return self._key

@@ -11,12 +11,11 @@ from pump.clock import SYSTEM_CLOCK, Clock
 from pump.tasks import in_thread
 
 from ..boto3_transport import Boto3
-from ..clients import Client
-from ..connections import Held
+from ..sdk_session import check_versions, missing
+from ..sdk_transport import Client, Held
 from ..settings import AwsSettings, TransportKind
 from ..transport import Reply, Request
-from ..versions import check_versions, missing
-from .messages import Elsewhere
+from .http_session import Elsewhere
 
 if TYPE_CHECKING:
     from .building import Blueprint

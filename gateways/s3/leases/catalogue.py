@@ -7,16 +7,15 @@ nothing: it says what to try, and the store's conditions decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heappush
+from itertools import count
 from math import inf
 from zlib import crc32
 
 import attrs
 
-from .codec import Content, Lease
-from .line import Line
-from .names import BatchId, MessageId
-from .shelf import Shelf
+from .codec import BatchId, Content, Lease, MessageId
 from .slots import ClosedBatch, Finished, OpenBatch, Phase, Sighting, Slot
 
 _SHARED_S = 60.0
@@ -380,3 +379,130 @@ def known_leases(catalogue: Catalogue) -> dict[str, Lease]:
     """What is known of leases, by their ETags."""
     slots = (slot for opened in catalogue.opened.values() for slot in opened.slots)
     return {slot.etag: slot.lease for slot in slots if slot.etag and slot.lease}
+
+
+# The line: which message is claimed next, and which are to be looked at when.
+
+
+class Line:
+    """READY slots by rank, HIDDEN ones by when they are due. Entries that are out of date are
+    passed over, not searched for.
+    """
+
+    def __init__(self) -> None:
+        self._ready: list[tuple[tuple[int, int], int, Slot]] = []
+        self._hidden: list[tuple[float, int, int, Slot]] = []
+        self._order = count()
+        self.turn = 0
+        """Grows with each change of a slot: tells what is newer than a listing."""
+        self.ready_count = 0
+        self.unread: dict[Slot, None] = {}
+        """Due, and to be read before anyone knows more."""
+
+    def tick(self) -> int:
+        """The turn of a change that happens now."""
+        self.turn += 1
+        return self.turn
+
+    def enter(self, slot: Slot, phase: Phase) -> None:
+        """Change a slot's phase; whatever else has changed is set before."""
+        if slot.phase is Phase.READY and slot.turn:
+            self.ready_count -= 1
+        self.unread.pop(slot, None)
+        slot.turn = self.tick()
+        slot.phase = phase
+        if phase is Phase.READY:
+            self.ready_count += 1
+            heappush(self._ready, (slot.rank, next(self._order), slot))
+        elif phase is Phase.HIDDEN:
+            heappush(self._hidden, (slot.due_s, next(self._order), slot.turn, slot))
+
+    def first(self) -> Slot | None:
+        """The READY slot that comes first; it stays in line."""
+        while self._ready:
+            rank, _, slot = self._ready[0]
+            if slot.phase is Phase.READY and slot.rank == rank:
+                return slot
+            heappop(self._ready)
+        return None
+
+    def promote(self, earliest_s: float) -> None:
+        """Let what is due become READY, or be read."""
+        while self._hidden and self._hidden[0][0] <= earliest_s:
+            _, _, turn, slot = heappop(self._hidden)
+            if slot.phase is not Phase.HIDDEN or slot.turn != turn:
+                continue
+            if slot.must_read:
+                self.unread[slot] = None
+            else:
+                self.enter(slot, Phase.READY)
+
+    def next_due_s(self) -> float:
+        """When the next slot is due, on the store's clock; infinity when none is."""
+        while self._hidden:
+            due_s, _, turn, slot = self._hidden[0]
+            if slot.phase is Phase.HIDDEN and slot.turn == turn:
+                return due_s
+            heappop(self._hidden)
+        return inf
+
+
+# The shelf: batches that were listed and not read, in the order in which they are to be.
+
+
+class Shelf:
+    """Closed batches by number, the next one at hand however many there are."""
+
+    def __init__(self, order_of: Callable[[int], int]) -> None:
+        self._order_of = order_of
+        self._batches: dict[int, ClosedBatch] = {}
+        self._order: list[tuple[int, int]] = []
+        """Where each comes, and its number."""
+        self.uncharted: set[int] = set()
+        """Numbers of those whose leases were not listed yet."""
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._batches
+
+    def __iter__(self) -> Iterator[ClosedBatch]:
+        return iter(list(self._batches.values()))
+
+    def put(self, batch: ClosedBatch) -> None:
+        """Put a batch in its place."""
+        self._batches[batch.id.number] = batch
+        heappush(self._order, self._entry(batch.id.number))
+        if not batch.is_charted:
+            self.uncharted.add(batch.id.number)
+
+    def pop(self, number: int) -> ClosedBatch | None:
+        """Take a batch off the shelf, if it is there."""
+        self.uncharted.discard(number)
+        return self._batches.pop(number, None)
+
+    def first(self) -> ClosedBatch | None:
+        """The batch whose turn it is."""
+        while self._order:
+            batch = self._batches.get(self._order[0][1])
+            if batch is not None:
+                return batch
+            heappop(self._order)
+        return None
+
+    def first_few(self, message_count: int) -> list[ClosedBatch]:
+        """The batches whose turn it is, as many as hold so many messages; at least one."""
+        few: list[ClosedBatch] = []
+        while (batch := self.first()) is not None and (not few or message_count > 0):
+            few.append(batch)
+            message_count -= batch.id.count
+            heappop(self._order)
+        self._order += [self._entry(batch.id.number) for batch in few]
+        heapify(self._order)
+        return few
+
+    def sort(self) -> None:
+        """Put all of them in their places anew: the order is another."""
+        self._order = [self._entry(number) for number in self._batches]
+        heapify(self._order)
+
+    def _entry(self, number: int) -> tuple[int, int]:
+        return self._order_of(number), number

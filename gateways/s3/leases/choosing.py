@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from .catalogue import Catalogue
-from .names import BatchId
+from .codec import BatchId
 from .slots import Phase, Slot
 
 

@@ -16,17 +16,21 @@ from pump.errors import MappingError
 from pump.message import Message
 
 from ..store.objects import Written
-from .burial import Burial
 from .catalogue import known_leases
-from .codec import Letter
-from .desk import Desk
-from .holdings import Holding
-from .names import BatchId, batch_key, lease_key
-from .protocol.batches import confirm, remove_all
-from .protocol.strictness import confirm_head
-from .protocol.tenancy import claim_fresh, lease_in, reclaim
-from .protocol.writing import Gone, Lost, Undecided
-from .settling import Settling
+from .codec import BatchId, Letter, batch_key, lease_key
+from .context import Desk, Holding
+from .protocol import (
+    Gone,
+    Lost,
+    Undecided,
+    claim_fresh,
+    confirm,
+    confirm_head,
+    lease_in,
+    reclaim,
+    remove_all,
+)
+from .settling import Burial, Settling
 from .slots import Slot
 
 _BURIAL_LEASE_S = 30.0

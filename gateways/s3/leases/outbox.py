@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import attrs
 
@@ -11,13 +12,9 @@ from pump.errors import ConnectionFailed, MessageTooLarge, PumpError, QueueMisma
 from pump.message import Message
 
 from ..limits import MAX_BODY_BYTES
-from .codec import Content, Letter, encode_batch
-from .desk import Desk
-from .limits import MAX_BATCH_BYTES, MAX_BATCH_COUNT
-from .names import BatchId, MessageId, batch_key, lease_key
-from .protocol.batches import put_batch
-from .protocol.numbers import KnownTail, take_numbers
-from .protocol.writing import Undecided
+from .codec import BatchId, Content, Letter, MessageId, batch_key, encode_batch, lease_key
+from .context import Desk
+from .protocol import KnownTail, Undecided, put_batch, take_numbers
 
 _MAX_ROUNDS = 5
 
@@ -186,3 +183,10 @@ def _chunks(items: Sequence[_Item]) -> list[list[_Item]]:
 def _fail(items: Sequence[_Item], error: Exception) -> None:
     for item in items:
         item.parcel.failures.append((item.id, error))
+
+
+# Limits of this layout.
+
+MAX_BATCH_COUNT: Final = 100
+MAX_BATCH_BYTES: Final = 1_048_576
+"""Of more than one message, packed; a single one may be larger with its headers."""

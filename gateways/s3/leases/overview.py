@@ -13,13 +13,19 @@ from pump.ports import QueueStats
 
 from ..store.objects import Entry, Found, Missing
 from .catalogue import known_leases
-from .codec import Content, Lease, Letter
-from .desk import Desk
-from .names import BatchId, MessageId, batch_key, batch_of, lease_key, message_of
-from .protocol.batches import read_batch, remove_all
-from .protocol.listing import survey
-from .protocol.tenancy import lease_in
-from .protocol.writing import Undecided, read
+from .codec import (
+    BatchId,
+    Content,
+    Lease,
+    Letter,
+    MessageId,
+    batch_key,
+    batch_of,
+    lease_key,
+    message_of,
+)
+from .context import Desk
+from .protocol import Undecided, lease_in, read, read_batch, remove_all, survey
 
 _MAX_LEASES = 100
 _MAX_BATCHES = 16

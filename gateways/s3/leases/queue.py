@@ -14,19 +14,15 @@ from pump.outcome import Refusal, Settlement
 from pump.ports import QueueStats
 
 from ..layout import QueueFacts, S3QueueSettings, Surroundings
-from .burial import Burial
 from .catalogue import Catalogue, Habits
 from .choosing import Choosing
 from .claiming import Claiming
-from .codec import Content
-from .desk import Desk
-from .holdings import Holding, Holdings
-from .names import BatchId
+from .codec import BatchId, Content
+from .context import Desk, Driver, Holding, Holdings
 from .outbox import Outbox
 from .overview import Overview
-from .patience import Driver
 from .scouting import Scout
-from .settling import Settling
+from .settling import Burial, Settling
 from .waiting import Waiting
 
 _SHARED_COUNT = 10

@@ -18,8 +18,7 @@ from pump.observability.log import get_logger
 
 from ..store.objects import Entry, Found, Missing, Same
 from .choosing import Chart, Need, Open, Read
-from .desk import Desk
-from .names import (
+from .codec import (
     BatchId,
     batch_key,
     batch_of,
@@ -29,10 +28,8 @@ from .names import (
     lease_keys,
     message_of,
 )
-from .protocol.batches import clean_up, read_batch, remove_all
-from .protocol.listing import list_page
-from .protocol.tenancy import lease_in
-from .protocol.writing import Undecided, read
+from .context import Desk
+from .protocol import Undecided, clean_up, lease_in, list_page, read, read_batch, remove_all
 from .slots import Phase, Sighting, Slot
 
 _RELIST_S = 60.0

@@ -16,8 +16,7 @@ from enum import IntEnum
 
 import attrs
 
-from .codec import Content, Lease
-from .names import BatchId, MessageId
+from .codec import BatchId, Content, Lease, MessageId
 
 
 class Phase(IntEnum):

@@ -24,14 +24,11 @@ from msgspec import Raw
 
 from pump.errors import ConnectionFailed, StorageFailed
 
-from ..store.driving import Steps
-from ..store.objects import Busy, Put, Refused, Unknown, Written
+from ..store.objects import Busy, Put, Refused, Steps, Unknown, Written
 from . import codec
 from .entries import Base, Entry, Head, Op, Piece
-from .follower import Follower, Patience, refresh
-from .results import Applied, Result
-from .snapshot import take_snapshot
-from .state import MAX_WRITERS, configure
+from .follower import Follower, Patience, refresh, take_snapshot
+from .state import MAX_WRITERS, Applied, Result, configure
 
 ROLL_BYTES = 64 * 1024
 """When the recent entries of a head are larger, they become a piece of history."""

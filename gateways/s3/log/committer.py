@@ -17,23 +17,22 @@ import asyncio
 from asyncio import Future
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pump.clock import Timer
+import attrs
+
+from pump.clock import Clock, Timer
 from pump.errors import ConnectionFailed, GatewayError
 
 from ..layout import Surroundings
-from ..store.driving import Steps, drive
+from ..store.objects import Busy, ObjectStore, Reply, Request, Steps, Unknown, drive
 from ..store.server_time import DRIFT
 from .commit import Committed, Draft, commit
-from .desk import Answer, Ask, Desk, answer
+from .context import Answer, Ask, Desk, answer
 from .entries import UNCOUNTED, Adopt, Op, Send, Settle, Take, hold
 from .follower import Follower, clean, refresh
-from .pacing import PacedStore
-from .results import Applied, Available, Sent, Taken, Takings
 from .segments import sweep
-from .state import configure
-from .wishes import Fulfilled, Wish, brings, fail, granted_s, observe, unheard
+from .state import Applied, Available, Result, Sent, Taken, Takings, configure
 
 _T = TypeVar("_T")
 
@@ -377,3 +376,85 @@ def _satisfy(lookers: Iterable[Future[None]], error: Exception | None = None) ->
             looked.set_result(None)
         else:
             looked.set_exception(error)
+
+
+# Wishes: operations that wait for a commit, and who waits for them.
+
+
+@attrs.frozen
+class Fulfilled:
+    """What came of an operation, and which messages its entry was the end of."""
+
+    result: Result
+    dead: tuple[int, ...] = ()
+
+
+@attrs.frozen(eq=False)
+class Wish:
+    """An operation that waits for a commit."""
+
+    op: Op
+    done: Future[Fulfilled]
+
+
+def granted_s(lease_s: float) -> float:
+    """A lease by the store's clock that is not over before a slow clock of ours has counted it."""
+    return lease_s * (1 + DRIFT)
+
+
+def brings(op: Op) -> int:
+    """How many messages an operation makes available at once."""
+    if isinstance(op, Send):
+        return sum(lot.count for lot in op.lots if lot.delay_s <= 0)
+    if isinstance(op, Settle):
+        return sum(1 for delay_s in op.delays_s if delay_s is not None and delay_s <= 0)
+    return 0
+
+
+def fail(wishes: Iterable[Wish], asks: Iterable[Ask], error: Exception) -> None:
+    """Tell all of them what prevented it."""
+    for wish in wishes:
+        if not wish.done.done():
+            wish.done.set_exception(error)
+    for ask in asks:
+        if not ask.answer.done():
+            ask.answer.set_exception(error)
+
+
+def observe(done: Future[Any]) -> None:
+    """Whoever asked may be gone; an error nobody hears of is not worth a warning."""
+    if not done.cancelled():
+        done.exception()
+
+
+def unheard(op: Op) -> Wish:
+    """A wish whose outcome nobody waits for."""
+    done: Future[Fulfilled] = asyncio.get_running_loop().create_future()
+    done.add_done_callback(observe)
+    return Wish(op, done)
+
+
+# Pacing: the pauses that steps cannot make.
+
+_FIRST_S = 0.05
+_MAX_S = 2.0
+
+
+class PacedStore:
+    """A store for one protocol: pauses, longer each time, before it tells of a request that was
+    not answered or not decided, so that the next one is not made at once.
+    """
+
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._pause_s = _FIRST_S
+
+    async def perform(self, request: Request) -> Reply:
+        reply = await self._store.perform(request)
+        if isinstance(reply, Busy):
+            await self._clock.sleep(2 * _FIRST_S * self._clock.chance())
+        elif isinstance(reply, Unknown):
+            await self._clock.sleep(self._pause_s * (0.5 + self._clock.chance()))
+            self._pause_s = min(2 * self._pause_s, _MAX_S)
+        return reply

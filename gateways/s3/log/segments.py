@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..store.driving import Steps
-from ..store.objects import Busy, Found, Get, List, Missing, Page, Put, Unknown, Written
+from ..store.objects import Busy, Found, Get, List, Missing, Page, Put, Steps, Unknown, Written
 from . import codec
 from .commit import Draft, NewNonce, TimeBounds, commit
 from .entries import Sweep

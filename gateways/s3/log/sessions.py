@@ -19,12 +19,10 @@ from pump.outcome import Refusal, Settlement
 
 from ..layout import Surroundings
 from .codec import as_key
-from .committer import Committer
-from .desk import Answer
-from .results import Result, Takings
-from .session_entries import Accept, Release, Renew, SessionOp, TakeInSession
-from .session_state import Granted
-from .wishes import Fulfilled, granted_s
+from .committer import Committer, Fulfilled, granted_s
+from .context import Answer
+from .entries import Accept, Release, Renew, SessionOp, TakeInSession
+from .state import Granted, Result, Takings
 
 
 @attrs.frozen(kw_only=True)

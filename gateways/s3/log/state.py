@@ -27,29 +27,31 @@ from pump.message import Message
 from pump.outcome import ABANDON, ACK, Action, Defer
 from pump.ports import QueueStats
 
-from ..._engine.moves import Return
-from ..._engine.record import DELAYED, LEASED, READY, LeaseBatch, Record
+from ..._engine.record import DELAYED, LEASED, READY, LeaseBatch, Record, Return, SessionLock
 from ..._engine.settings import QueueSettings
 from ..._engine.state import QueueState
 from .entries import (
     UNCOUNTED,
+    Accept,
     Adopt,
     Buried,
     Claim,
     Configure,
     Entry,
     Extend,
+    KeptLock,
     Lot,
     Op,
     Purge,
+    Release,
+    Renew,
     Send,
+    SessionOp,
     Settle,
     Sweep,
     Take,
+    TakeInSession,
 )
-from .results import Applied, Available, Done, Purged, Refusals, Result, Sent, Taken, Takings
-from .session_entries import Accept, Release, Renew, SessionOp, TakeInSession
-from .session_state import apply_session
 
 BURIAL_S = 60.0
 """How long whoever's entry ended a message has to move it before another may.
@@ -379,3 +381,144 @@ def _stubs(segment: str, first: int, lot: Lot) -> Iterable[Stub]:
     keys = lot.keys or (None,) * lot.count
     for place, (group, key) in enumerate(zip(groups, keys, strict=True), first):
         yield make_stub(segment, place, group, key)
+
+
+# Sessions in a replica: what an operation on them does, the same in every replica.
+
+
+@attrs.frozen
+class Granted:
+    """A session is held until then, by the server's time."""
+
+    token: str
+    session: str
+    expires_s: float
+
+
+@attrs.frozen
+class NotGranted:
+    """The session was not free, or its lock has ended."""
+
+
+@attrs.frozen
+class Released:
+    """Nobody has the session any more, or its lock had ended before."""
+
+
+SessionResult = Granted | NotGranted | Released
+
+
+def apply_session(
+    queue: QueueState, op: SessionOp, *, at_s: float, margin_s: float
+) -> SessionResult | LeaseBatch | None:
+    """Do what an operation says: for a receive, what it leased, None for nothing."""
+    if isinstance(op, Accept):
+        until_s = at_s + margin_s + op.lease_s
+        accepted = queue.sessions.accept(op.session, until_s=until_s)
+        return NotGranted() if accepted is None else _granted(accepted)
+    lock = queue.sessions.find(op.token)
+    if lock is None:
+        return Released() if isinstance(op, Release) else NotGranted()
+    match op:
+        case TakeInSession(_, max_count):
+            return queue.take_in_session(lock, max_count)
+        case Renew(_, lease_s):
+            queue.sessions.renew(lock, until_s=at_s + margin_s + lease_s)
+            return _granted(lock)
+        case Release():
+            receipts = lock.receipts()
+            detached = queue.detach(receipts, [ABANDON] * len(receipts))
+            queue.finish_returned(detached.returned, now_s=at_s)
+            queue.release(lock)
+            return Released()
+        case _:
+            assert_never(op)
+
+
+def keep_locks(queue: QueueState) -> tuple[KeptLock, ...]:
+    """Every lock, for a snapshot."""
+    kept = (KeptLock(lock.id, lock.group, lock.expires_s) for lock in queue.sessions)
+    return tuple(sorted(kept, key=lambda each: each.token))
+
+
+def restore_locks(kept: tuple[KeptLock, ...]) -> list[SessionLock]:
+    """Every lock of a snapshot."""
+    return [SessionLock(each.token, each.session, "", each.expires_s) for each in kept]
+
+
+def _granted(lock: SessionLock) -> Granted:
+    return Granted(lock.id, lock.group, lock.expires_s)
+
+
+# Results: what came of an entry, as plain values.
+
+
+@attrs.frozen
+class Taken:
+    """A message under a new lease."""
+
+    number: int
+    segment: str
+    place: int
+    attempt: int
+    receipt: str
+    expires_s: float
+    """By the server's time."""
+
+
+@attrs.frozen
+class Sent:
+    """A send was accepted, duplicates included; or it came too late for its segment."""
+
+    is_accepted: bool
+
+
+@attrs.frozen
+class Takings:
+    """What a receive got."""
+
+    taken: tuple[Taken, ...]
+
+
+@attrs.frozen
+class Refusals:
+    """The positions of those whose receipt was not valid."""
+
+    positions: tuple[int, ...]
+
+
+@attrs.frozen
+class Purged:
+    """How many messages there were."""
+
+    count: int
+
+
+@attrs.frozen
+class Done:
+    """It cannot fail, and there is nothing to tell."""
+
+
+Result = Sent | Takings | Refusals | Purged | Done | SessionResult
+
+
+@attrs.frozen(kw_only=True)
+class Applied:
+    """What came of an entry."""
+
+    entry: Entry
+    results: tuple[Result, ...]
+    """Of each operation."""
+    emptied: tuple[str, ...] = ()
+    """Segments with nothing left in them: for the entry's writer to remove."""
+    dead: tuple[int, ...] = ()
+    """Messages that had their last delivery: for the entry's writer to move."""
+
+
+@attrs.frozen
+class Available:
+    """Bounds of what can be taken."""
+
+    messages: int
+    receives: int
+    """How many receives could get something: each group serves one at a time."""

@@ -21,8 +21,7 @@ from typing import Any
 
 from pump.errors import ConfigurationError, ConnectionFailed
 
-from .driving import Steps
-from .objects import Busy, Found, Get, List, Put, Refused, Remove, Reply, Unknown, Written
+from .objects import Busy, Found, Get, List, Put, Refused, Remove, Reply, Steps, Unknown, Written
 
 _MAX_TRIES = 5
 _NO_VERSION = f'"{"0" * 32}"'

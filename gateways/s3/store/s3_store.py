@@ -19,16 +19,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
 
 import attrs
 
 from pump.clock import Clock
-from pump.errors import ConnectionFailed, PumpError, Throttled
+from pump.errors import AccessDenied, ConnectionFailed, GatewayError, PumpError, Throttled
 
-from ..._aws.errors import ObjectNotFound, RequestRefused, metadata_of
+from ..._aws.errors import (
+    Meaning,
+    ObjectNotFound,
+    RequestRefused,
+    meaning_of,
+    metadata_of,
+    permission_for,
+    plain,
+)
 from ..._aws.transport import Reply as SdkReply, Transport
-from .dates import DateReader
 from .objects import (
     Busy,
     Entry,
@@ -47,7 +55,6 @@ from .objects import (
     Unknown,
     Written,
 )
-from .removals import MAX_KEYS, fault_in
 from .server_time import ServerTime
 
 _CONDITION_FAILED = {"PreconditionFailed", "412"}
@@ -226,3 +233,52 @@ def _entry(line: Mapping[str, Any]) -> Entry:
         int(line.get("Size", 0)),
         float(line["LastModified"].timestamp()),
     )
+
+
+# Dates: the `Date` of a reply in seconds.
+
+
+class DateReader:
+    """Reads the dates of replies; many carry the same second, which is read once."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._date_s: float | None = None
+
+    def __call__(self, headers: Mapping[str, str]) -> float | None:
+        """Unix time of a reply, None when it does not say."""
+        text = headers.get("date", "")
+        if text != self._text:
+            self._text, self._date_s = text, _parse(text)
+        return self._date_s
+
+
+def _parse(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except ValueError:
+        return None
+
+
+# Removals: what S3 says of many objects that were to be removed in one request. Pure.
+
+MAX_KEYS: Final = 1000
+"""How many objects S3 removes in one request."""
+_ALL_RIGHT = (Meaning.OBJECT_MISSING,)
+
+
+def fault_in(reply: Mapping[str, Any], *, bucket: str) -> GatewayError | None:
+    """The first reason why an object may still be there; None when all are gone.
+
+    A whole request succeeds although parts of it failed. `AccessDenied` is raised: that is for a
+    person.
+    """
+    for error in reply.get("Errors") or ():
+        code = str(error.get("Code", ""))
+        meaning = meaning_of(code, 500)
+        target = f"s3://{bucket}/{error.get('Key', '')}"
+        if meaning is Meaning.DENIED:
+            raise AccessDenied(target, permission_for("s3", "delete_objects"))
+        if meaning not in _ALL_RIGHT:
+            return ConnectionFailed(target, f"it was not removed ({plain(code)})")
+    return None

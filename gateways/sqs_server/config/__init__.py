@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .filters import Filter
+from .entry import InvalidLocalConfig, Problem
 from .loading import load_config
 from .model import LocalConfig, MappingConfig, QueueConfig
-from .problems import InvalidLocalConfig, Problem
+from .patterns import Filter
 
 __all__ = [
     "Filter",

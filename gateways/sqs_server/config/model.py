@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from ..model import DEFAULT_ACCOUNT, DEFAULT_REGION, FIFO_SUFFIX, QueueAddress
-from .filters import Filter
+from .patterns import Filter
 
 DEFAULT_VISIBILITY_S: Final = 30
 DEFAULT_TIMEOUT_S: Final = 3

@@ -2,9 +2,8 @@
 
 from .engine import Engine
 from .entries import NullStore, Store
-from .moves import MoveStatus, MoveTask
 from .queue import MAX_IN_FLIGHT_COUNT, Queue
-from .steps import ReceiptProblem
+from .record import MoveStatus, MoveTask, ReceiptProblem
 from .store import SqliteStore, open_store
 
 __all__ = [

@@ -10,19 +10,17 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
 from pump import headers
-from pump.clock import Clock
+from pump.clock import Clock, Timer
 
 from ..._sqlite.group_commit import Done
 from ..model import Accepted, Counts, NewMessage, QueueAddress, Received
 from ..settings import QueueSettings
-from .codec import corrupted_extra
-from .counting import LazyCounts
-from .delivery import deliver
+from .codec import PLAIN, attributes_of, corrupted_extra, unpack_extra
 from .entries import (
     Configured,
     Content,
@@ -33,18 +31,26 @@ from .entries import (
     NullStore,
     Purged,
     Removed,
+    Reserved,
     Sent,
     Store,
     Tasked,
 )
-from .identity import Identity, sequence_number
-from .mover import Mover
-from .moves import MoveTask, handle_of
-from .numbers import Numbers
+from .mover import Mover, Upkeep
 from .queue import Ask, Queue
-from .record import Hold, Record
-from .steps import Arrival, ReceiptProblem, Taken
-from .upkeep import Upkeep
+from .record import (
+    GONE,
+    Arrival,
+    Hold,
+    Identity,
+    MoveTask,
+    ReceiptProblem,
+    Record,
+    Taken,
+    handle_of,
+    receipt_of,
+    sequence_number,
+)
 
 _CORRUPTED = "Corrupted"
 """The reason of a message that is not what was sent any more."""
@@ -416,3 +422,116 @@ class Engine:
 
     def _content(self, queue: Queue) -> Content:
         return Content(queue.number, queue.state.records.values(), self.numbers.settled)
+
+
+# Delivery: what a receive took, as the receiver is shown it.
+
+
+def deliver(taken: Taken, *, queue: int, identity: Identity, is_fifo: bool) -> list[Received]:
+    """Every message that was taken, with a receipt for this very receive."""
+    name, head = identity.message_id, identity.receipt_head(queue)
+    packed, extra, attributes = None, PLAIN, attributes_of(PLAIN)
+    received: list[Received] = []
+    for record, receive_count in zip(taken.records, taken.receive_counts, strict=True):
+        seq = record.seq
+        # What says no more than who the sender is, is one object for all messages of theirs.
+        if record.extra is not packed:
+            packed = record.extra
+            extra = unpack_extra(packed)
+            attributes = attributes_of(extra)
+        received.append(
+            Received(
+                id=name(record.origin),
+                receipt=receipt_of(head, seq, receive_count),
+                body=record.body,
+                attributes=attributes,
+                trace_header=extra.trace_header,
+                sender=extra.sender,
+                sent_at_s=record.sent_at_s,
+                first_received_at_s=record.first_at_s,
+                receive_count=receive_count + extra.received_before,
+                group=record.group,
+                deduplication_id=extra.deduplication_id,
+                sequence_number=sequence_number(seq) if is_fifo else None,
+                dead_letter_source=record.source,
+            )
+        )
+    return received
+
+
+# Counting: receive counts that need not be durable at once, written soon and together.
+#
+# Where no redrive policy looks at them, the counts are only told, so a receive does not wait for
+# the disk. A message that is deleted within the moment leaves nothing to write.
+
+# How much of its counting a crash may cost.
+_LINGER_S = 0.1
+
+
+class LazyCounts:
+    """Messages whose count on disk is behind."""
+
+    def __init__(self, clock: Clock, write: Callable[[Sequence[Record]], None]) -> None:
+        self._clock = clock
+        self._write = write
+        self._behind: list[Sequence[Record]] = []
+        self._timer: Timer | None = None
+
+    def note(self, records: Sequence[Record]) -> None:
+        """Have the counts written soon."""
+        self._behind.append(records)
+        if self._timer is None:
+            self._timer = self._clock.call_later(_LINGER_S, self.write_now)
+
+    def write_now(self) -> None:
+        """Hand over what is still there."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        behind, self._behind = self._behind, []
+        left = {r.seq: r for records in behind for r in records if r.phase != GONE}
+        if left:
+            self._write(list(left.values()))
+
+
+# Numbers: of queues, messages and tasks, each given once in the life of a file.
+
+# Numbers are reserved on disk by blocks: none is given twice, whatever a crash forgets.
+_BLOCK = 100_000
+
+
+class Numbers:
+    """Counts, and keeps on disk a number that the count stays below."""
+
+    def __init__(self, write: Callable[[Entry, Done], object]) -> None:
+        self._write = write
+        self.settled = 0
+        """A number that all messages which are being written lie above: entries are written in
+        the order in which their numbers were taken, so any that is done with will do.
+        """
+        self._next = 1
+        self._reserved_below = 1
+
+    def continue_from(self, number: int) -> None:
+        """Give out no number below this one."""
+        self._next = self._reserved_below = number
+        self.settled = number - 1
+
+    @property
+    def next(self) -> int:
+        """The number that is given out next."""
+        return self._next
+
+    def take(self, count: int) -> int:
+        """The first of so many numbers in a row."""
+        first = self._next
+        self._next += count
+        if self._next > self._reserved_below:
+            # Written before whatever uses the numbers, and when it fails so does that.
+            self._reserved_below = self._next + _BLOCK
+            self._write(Reserved(self._reserved_below), self._finish)
+        return first
+
+    def _finish(self, error: Exception | None) -> None:
+        if error is not None:
+            self._reserved_below = 0

@@ -15,12 +15,11 @@ import msgspec
 from ..._sqlite.group_commit import Done
 from ..model import QueueAddress
 from ..settings import QueueSettings
-from .record import Hold, Record
-from .steps import Arrival
+from .record import Arrival, Hold, Record
 
 if TYPE_CHECKING:
     from .engine import Engine
-    from .moves import MoveStatus, MoveTask
+    from .record import MoveStatus, MoveTask
 
 
 class Reserved(msgspec.Struct, frozen=True):

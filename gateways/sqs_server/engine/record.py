@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import TYPE_CHECKING
+import secrets
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Self
+from uuid import UUID
 
 import attrs
 
+from ..model import QueueAddress
+
 if TYPE_CHECKING:
-    from .fifo_line import Group
+    from .line import Group
 
 
 class Phase(IntEnum):
@@ -86,3 +90,188 @@ class Hold:
         # A stale hold waits for its time to be over, and must not keep messages alive till then.
         self.records = []
         return True
+
+
+# Identity: message ids, sequence numbers and receipts, made of numbers and never stored.
+
+# Odd, so that multiplying by it modulo a power of two maps no two numbers to one.
+_SPREAD = 0x9E3779B97F4A7
+_MASK = (1 << 52) - 1
+_BLOCK_BITS = 8
+_IN_BLOCK = (1 << _BLOCK_BITS) - 1
+_LAST_DIGITS = [f"{number:02x}" for number in range(1 << _BLOCK_BITS)]
+_KEY_BITS = 62
+# AWS's sequence numbers have 20 digits.
+_FIRST_SEQUENCE_NUMBER = 10**19
+
+
+Receipt = tuple[str, str, int, int]
+"""What a receipt handle says: the process that gave it out, the queue, the number of the
+message, and how often that was received. A bare tuple, for there are many."""
+
+
+class Identity:
+    """The names of one file's messages, and of one process's receipts.
+
+    A message id looks like a random UUID: 60 bits are the message's number, scattered but for
+    the last 8, and 62 are the file's own. Messages are mostly sent and received in the order of
+    their numbers, so the first half of an id is made once for 256 of them. Receipts name the
+    process that gave them out, because receive counts may be forgotten in a crash and given
+    again.
+    """
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self.boot = secrets.token_hex(4)
+        digits = f"{key | (2 << _KEY_BITS):016x}"
+        self._tail = f"-{digits[:4]}-{digits[4:]}"
+        self._block = -1
+        self._head = ""
+
+    @classmethod
+    def new(cls) -> Self:
+        """For a new file."""
+        return cls(secrets.randbits(_KEY_BITS))
+
+    def message_id(self, number: int) -> str:
+        """The id of the message that was sent as this number."""
+        if number >> _BLOCK_BITS != self._block:
+            self._enter_block(number >> _BLOCK_BITS)
+        return f"{self._head}{_LAST_DIGITS[number & _IN_BLOCK]}{self._tail}"
+
+    def _enter_block(self, block: int) -> None:
+        digits = f"{block * _SPREAD & _MASK:013x}"
+        self._block = block
+        self._head = f"{digits[:8]}-{digits[8:12]}-4{digits[12:]}"
+
+    def receipt_head(self, queue: int) -> str:
+        """How the receipts of a queue begin."""
+        return f"{self.boot}.{receipt_name(queue)}."
+
+
+def receipt_name(queue: int) -> str:
+    """What a queue is called in its receipts."""
+    return f"{queue:x}"
+
+
+def receipt_of(head: str, seq: int, receive_count: int) -> str:
+    """The receipt of one receive of one message, after the head that its queue's have."""
+    # Half the time of an f-string.
+    return "%s%x.%x" % (head, seq, receive_count)  # noqa: UP031
+
+
+def sequence_number(seq: int) -> str:
+    """What FIFO queues tell: 20 digits, growing."""
+    return str(_FIRST_SEQUENCE_NUMBER + seq)
+
+
+def read_receipt(text: str) -> Receipt | None:
+    """What a receipt says; None when we never made it."""
+    try:
+        boot, queue, seq, receive_count = text.split(".")
+        return boot, queue, int(seq, 16), int(receive_count, 16)
+    except ValueError:
+        return None
+
+
+# Move tasks: messages on their way from a dead-letter queue back to where they came from.
+
+NO_SUCH_QUEUE = "AWS.SimpleQueueService.NonExistentQueue"
+NO_SOURCE = "CouldNotDetermineMessageSource"
+
+
+class MoveStatus(Enum):
+    """How far a task is; only RUNNING and CANCELLING ones still do something."""
+
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    CANCELLING = "CANCELLING"
+    CANCELLED = "CANCELLED"
+    FAILED = "FAILED"
+
+
+@attrs.define(eq=False, kw_only=True)
+class MoveTask:
+    """One `StartMessageMoveTask`, as it stands."""
+
+    number: int
+    """Its place among all tasks, and its key on disk."""
+    handle: str
+    """A UUID."""
+    source: QueueAddress
+    target: QueueAddress | None
+    """None: each message goes to the queue whose redrive policy moved it."""
+    rate: int | None
+    """Messages a second at most."""
+    to_move: int
+    started_at_ms: int
+    status: MoveStatus = MoveStatus.RUNNING
+    moved: int = 0
+    failure_reason: str | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it still does something."""
+        return self.status in (MoveStatus.RUNNING, MoveStatus.CANCELLING)
+
+
+def handle_of(message_id: str) -> str:
+    """A task's handle, from an id that is unique in the file."""
+    return str(UUID(message_id))
+
+
+# Steps: what the state machine decided, for the shell to write down and finish.
+
+
+class ReceiptProblem(Enum):
+    """Why a receipt did not do what was asked."""
+
+    MALFORMED = "malformed"
+    """We never gave it out."""
+    OTHER_QUEUE = "other queue"
+    """It is a receipt, and of another queue."""
+    EXPIRED = "expired"
+    """FIFO: its message is visible again, or was received again."""
+    NOT_IN_FLIGHT = "not in flight"
+    """Standard: its message cannot have been received."""
+    GONE = "gone"
+    """Its message was deleted or has expired. SQS answers a delete of it with success."""
+    BEYOND_LIMIT = "beyond limit"
+    """The message would be in flight for more than twelve hours."""
+
+
+@attrs.define
+class Arrival:
+    """Messages about to be stored, without duplicates."""
+
+    records: list[Record] = attrs.field(factory=list)
+    numbers: list[int] = attrs.field(factory=list)
+    """For each message that was given its number, or that of its original."""
+    keys: list[tuple[str, int]] = attrs.field(factory=list)
+    """De-duplication keys that were remembered, with the number of their message."""
+    forgotten: list[str] = attrs.field(factory=list)
+    """De-duplication keys whose time is over."""
+    keys_until_s: float = 0.0
+    """How long they are remembered."""
+    delays: list[Hold] = attrs.field(factory=list)
+    """All holds, one for each delay."""
+
+
+@attrs.define(eq=False)
+class Taken:
+    """What one receive takes."""
+
+    records: list[Record]
+    receive_counts: list[int]
+    """Of each message, with this receive: it may be received again before the answer leaves."""
+    hold: Hold
+    is_repeated: bool = False
+    """Whether it was handed out before under the same attempt id."""
+
+
+@attrs.define
+class Deletion:
+    """Receipts that were looked at, and the messages to delete."""
+
+    records: list[Record] = attrs.field(factory=list)
+    problems: list[ReceiptProblem | None] = attrs.field(factory=list)

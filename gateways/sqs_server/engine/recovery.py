@@ -18,12 +18,10 @@ from ..model import QueueAddress
 from .codec import Stored, check_text, unpack_settings, unseal
 from .deduplication import WINDOW_S
 from .engine import Engine
-from .identity import Identity
 from .leases import Lease
-from .moves import MoveStatus, MoveTask
 from .queue import Queue
-from .record import Hold, Record
-from .schema import CORRUPTED, KEY, RESERVED
+from .record import Hold, Identity, MoveStatus, MoveTask, Record
+from .scribe import CORRUPTED, KEY, RESERVED
 from .state import hide
 
 # With fewer, the collector is no burden; what it is told to overlook is never freed in cycles.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from ..._sqlite.database import Run
+from ..._sqlite.database import Run, Schema
 from .codec import pack_settings, seal
 from .entries import (
     Configured,
@@ -22,9 +22,7 @@ from .entries import (
     Sent,
     Tasked,
 )
-from .moves import MoveTask
-from .record import Record
-from .schema import RESERVED
+from .record import MoveTask, Record
 
 _INSERT_MESSAGES = "INSERT INTO messages VALUES"
 _MESSAGE = "(?, ?, NULL, 0, ?, 0.0, ?, ?, NULL, ?, ?)"
@@ -185,3 +183,46 @@ def ranges(records: Sequence[Record]) -> list[tuple[int, int]]:
 
 def _sorted_numbers(records: Iterable[Record]) -> list[int]:
     return sorted(record.seq for record in records)
+
+
+# The tables of the server's file.
+#
+# `meta` (the file's key, and below which number all may be in use), `queues` (settings),
+# `messages` (one row each, in sequence order), `seen` (de-duplication keys), `moves` (move
+# tasks), and once something was found in it that is not what was written, `corrupted` (messages
+# that are kept and never served). Times are Unix times: they outlive the process. Who has a message
+# in flight is written in files beside it, see `leases.py`.
+
+SCHEMA = Schema(
+    application_id=0x50555351,  # "PUSQ"
+    version=1,
+    tables="""
+CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE queues (number INTEGER PRIMARY KEY, settings BLOB NOT NULL);
+CREATE TABLE messages (
+    seq INTEGER PRIMARY KEY, queue INTEGER NOT NULL, origin INTEGER, received INTEGER NOT NULL,
+    sent_s REAL NOT NULL, first_s REAL NOT NULL, due_s REAL NOT NULL,
+    message_group TEXT, source TEXT, extra BLOB, body TEXT NOT NULL
+);
+CREATE TABLE seen (
+    queue INTEGER NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL, until_s REAL NOT NULL,
+    PRIMARY KEY (queue, key)
+) WITHOUT ROWID;
+CREATE TABLE moves (
+    number INTEGER PRIMARY KEY, handle TEXT NOT NULL, source TEXT NOT NULL, target TEXT,
+    rate INTEGER, to_move INTEGER NOT NULL, started_ms INTEGER NOT NULL, status TEXT NOT NULL,
+    moved INTEGER NOT NULL, reason TEXT
+);
+""",
+)
+
+CORRUPTED = """
+CREATE TABLE IF NOT EXISTS corrupted (
+    seq INTEGER PRIMARY KEY, message_id TEXT NOT NULL, queue TEXT, found_s REAL NOT NULL,
+    sent_s REAL, message_group TEXT, extra BLOB, body BLOB
+)
+"""
+"""Made when it is needed; older releases do not look at it."""
+
+KEY = "key"
+RESERVED = "reserved"

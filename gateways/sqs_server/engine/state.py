@@ -7,21 +7,25 @@ where nobody receives it, and then `remove` or, when the write failed, `restore`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count
 from math import inf
 from sys import intern
 
 from ..model import Counts, NewMessage
 from ..settings import QueueSettings
-from .agenda import Agenda
-from .ages import Ages
-from .attempts import Attempts
 from .codec import check_text, pack_extra
-from .deduplication import WINDOW_S, DeduplicationWindow, Scope, key_in_group, key_in_queue
-from .fifo_line import FifoLine
-from .line import Line, StandardLine
-from .record import DELAYED, GONE, IN_FLIGHT, LIMBO, VISIBLE, Hold, Record
-from .steps import Arrival, Taken
+from .deduplication import (
+    WINDOW_S,
+    Attempts,
+    DeduplicationWindow,
+    Scope,
+    key_in_group,
+    key_in_queue,
+)
+from .line import FifoLine, Line, StandardLine
+from .record import DELAYED, GONE, IN_FLIGHT, LIMBO, VISIBLE, Arrival, Hold, Record, Taken
 
 
 class QueueState:
@@ -410,3 +414,125 @@ def hide(record: Record, hold: Hold) -> None:
     record.hold = hold
     hold.records.append(record)
     hold.left += 1
+
+
+# Ages: which messages are past their queue's retention, without looking at all of them.
+
+_WORTH_COMPACTING = 64
+
+
+class Ages:
+    """Finds the oldest of a queue's messages.
+
+    Messages come in the order they were sent, so the oldest are the first in `records`; only
+    those that a redrive brought keep an older time, and are listed apart.
+    """
+
+    def __init__(self, records: Mapping[int, Record]) -> None:
+        self._records = records
+        self.latest_s = -inf
+        """When the last message in order was sent: whoever adds one keeps this up to date."""
+        self._elders: list[tuple[float, int]] = []
+
+    def note_elder(self, record: Record) -> None:
+        """Take note of a message that was sent before another that came earlier."""
+        heappush(self._elders, (record.sent_at_s, record.seq))
+        if len(self._elders) > _WORTH_COMPACTING + 2 * len(self._records):
+            self._elders = [each for each in self._elders if each[1] in self._records]
+            heapify(self._elders)
+
+    def oldest_s(self) -> float:
+        """When the oldest was sent; infinity when there is none."""
+        elders = self._elders
+        while elders and elders[0][1] not in self._records:
+            heappop(elders)
+        first = next(iter(self._records.values()), None)
+        if first is None:
+            return inf
+        return min(first.sent_at_s, elders[0][0]) if elders else first.sent_at_s
+
+    def sent_before(self, cutoff_s: float) -> list[Record]:
+        """Every message sent at that time or before, but those on their way out already."""
+        found = {r.seq: r for r in self._elders_before(cutoff_s)}
+        for record in self._records.values():
+            # An elder that is too young here is older than all that follow it.
+            if record.sent_at_s > cutoff_s:
+                break
+            found[record.seq] = record
+        return [record for record in found.values() if record.phase != LIMBO]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._elders.clear()
+        self.latest_s = -inf
+
+    def _elders_before(self, cutoff_s: float) -> Iterable[Record]:
+        elders, again = self._elders, []
+        while elders and elders[0][0] <= cutoff_s:
+            entry = heappop(elders)
+            record = self._records.get(entry[1])
+            if record is not None:
+                again.append(entry)
+                yield record
+        # Listed until they are gone: their removal may fail.
+        for entry in again:
+            heappush(elders, entry)
+
+
+# The agenda: which holds end by the mere passing of time, soonest first.
+
+# Below this many stale entries rebuilding the heap costs more than it frees.
+
+
+class Agenda:
+    """Holds by the time they end.
+
+    A hold nobody is under is stale: skipped, and swept once stale ones are the majority, so
+    that a million deleted messages leave nothing behind.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Hold]] = []
+        self._tie = count()
+        self._stale = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, hold: Hold) -> None:
+        """Let a hold end when it is due."""
+        heappush(self._heap, (hold.due_s, next(self._tie), hold))
+
+    def note_stale(self) -> None:
+        """Count one hold as stale, and sweep when most are."""
+        self._stale += 1
+        if self._stale > _WORTH_COMPACTING and self._stale * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].left]
+            heapify(self._heap)
+            self._stale = 0
+
+    def may_be_due(self, now_s: float) -> bool:
+        """Whether a hold, if only a stale one, is due: cheap enough to ask every time."""
+        return bool(self._heap) and self._heap[0][0] <= now_s
+
+    def next_due_s(self) -> float:
+        """When the next hold ends; infinity for never."""
+        heap = self._heap
+        while heap and not heap[0][2].left:
+            heappop(heap)
+            self._stale = max(0, self._stale - 1)
+        return heap[0][0] if heap else inf
+
+    def pop_due(self, now_s: float) -> Iterator[Hold]:
+        """Take the holds that are due, in the order they fell due."""
+        while self.next_due_s() <= now_s:
+            yield heappop(self._heap)[2]
+
+    def receives(self) -> Iterator[Hold]:
+        """The holds of receives that somebody is under, in no order."""
+        return (hold for _, _, hold in self._heap if hold.left and hold.taken_s)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._heap.clear()
+        self._stale = 0

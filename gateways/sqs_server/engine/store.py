@@ -20,18 +20,14 @@ from pump.observability.log import get_logger
 from pump.serving import KeptLeases
 from pump.stores.file_lock import FileLock
 
-from ..._sqlite.closing import to_the_end
-from ..._sqlite.database import Database, Run
-from ..._sqlite.errors import translate
+from ..._sqlite.database import Database, Run, to_the_end, translate
 from ..._sqlite.group_commit import Done, GroupCommit
 from .engine import Engine
 from .entries import Entry, NullStore, Store
-from .identity import Identity
 from .leases import Lease, LeaseFile, lease_paths, read_leases
-from .record import Hold, Record
+from .record import Hold, Identity, Record
 from .recovery import Corrupted, Recovered, recover, set_aside
-from .schema import KEY, SCHEMA
-from .scribe import FORGET_ORPHANS, take_down
+from .scribe import FORGET_ORPHANS, KEY, SCHEMA, take_down
 
 _log = get_logger("gateways.sqs_server")
 

@@ -1,6 +1,6 @@
 """SQS over HTTP: connections, limits, access. The only place that knows aiohttp."""
 
-from .limits import HttpLimits
+from .connection import HttpLimits
 from .server import Bound, HttpServer
 
 __all__ = ["Bound", "HttpLimits", "HttpServer"]

@@ -22,16 +22,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import attrs
 from aiohttp.web_protocol import RequestHandler
 
-from .limits import HttpLimits
-from .ordinary import OrdinaryReader, OrdinaryRequest
-from .watch import Watch
+from pump.clock import Clock, Timer
 
 _BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 # What a client may send ahead of its answers before it is read no further.
@@ -245,3 +244,242 @@ class Connection(RequestHandler):
         """Close it without regard to what it has not taken yet."""
         if self._socket is not None:
             self._socket.abort()
+
+
+# Requests as SDKs send them nearly always, read by hand; anything else is aiohttp's to judge.
+#
+# A reader that refuses nothing can be short, and it can be strict: what it does not know word for
+# word it does not touch. It answers None for whatever has a second meaning somewhere (a name that
+# comes twice, a folded or padded line, a coding of the body, a byte that is not plain text), and
+# the full parser then serves or refuses it. So the two never disagree about where a request ends.
+
+# Beyond these, the full parser looks whether a limit is exceeded.
+_MAX_HEAD_BYTES: Final = 16 * 1024
+_MAX_FIELDS: Final = 64
+_MAX_DIGITS: Final = 9
+_PRINTABLE: Final = bytes(range(0x20, 0x7F))
+_LINE: Final = re.compile(
+    r"POST (/[\w\-.~%!$&'()*+,;=:@/]*)(?:\?([\w\-.~%!$&'()*+,;=:@/?]*))? HTTP/1\.1", re.ASCII
+)
+_NAME: Final = re.compile(r"[\w!#$%&'*+\-.^`|~]+", re.ASCII)
+# They say something about the connection or the form of the body; of them all, only the
+# `Connection: keep-alive` that some clients send for good measure is understood here.
+_UNUSUAL: Final = frozenset(
+    {
+        "content-encoding",
+        "expect",
+        "http2-settings",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_USUAL: Final = (
+    "accept",
+    "accept-encoding",
+    "amz-sdk-invocation-id",
+    "amz-sdk-request",
+    "authorization",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "user-agent",
+    "x-amz-content-sha256",
+    "x-amz-date",
+    "x-amz-security-token",
+    "x-amz-target",
+    "x-amz-user-agent",
+    "x-amzn-query-mode",
+    "x-amzn-trace-id",
+)
+
+
+class _Names(dict[str, str]):
+    """Lower-case names; a KeyError for what is no name, or not one for this reader.
+
+    Only the usual ones are kept, so that no client can make it grow.
+    """
+
+    def __missing__(self, name: str) -> str:
+        lower = name.lower()
+        if lower in _UNUSUAL or not _NAME.fullmatch(name):
+            raise KeyError(name)
+        return lower
+
+
+_NAMES: Final = _Names({name: name for name in _USUAL} | {name.title(): name for name in _USUAL})
+
+
+class OrdinaryRequest(NamedTuple):
+    """A POST with a body of known length; of the body, what has come so far."""
+
+    path: str
+    query: str
+    headers: dict[str, str]
+    """By lower-case name, each of them once."""
+    body: bytes
+    size: int
+    """Of head and body together, once all of it is there."""
+    method: str = "POST"
+
+    def __repr__(self) -> str:
+        # Neither a body nor a signature belongs in a log.
+        return f"OrdinaryRequest({self.path!r}, {self.size} bytes)"
+
+
+class OrdinaryReader:
+    """Reads the first request of a chunk, within limits that are at least the server's."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self._max_body_bytes = limits.max_body_bytes
+        # No line of a head that is shorter than its shortest limit can be over one.
+        self._max_head_bytes = min(_MAX_HEAD_BYTES, limits.max_line_bytes, limits.max_header_bytes)
+
+    def read(self, data: bytes) -> OrdinaryRequest | None:
+        """The request that `data` begins with, None when it is anything out of the ordinary."""
+        end = data.find(b"\r\n\r\n", 0, self._max_head_bytes)
+        if end < 0 or not data.startswith(b"POST /"):
+            return None
+        head = data[: end + 2]
+        # Read as Latin-1, which cannot fail; what is not ASCII is not printable here either, and
+        # nor is a line end that is not one of HTTP's.
+        first, *lines, _ = head.decode("latin-1").split("\r\n")
+        if len(head.translate(None, _PRINTABLE)) != 2 * (len(lines) + 1):
+            return None
+        # Padding is the full parser's to strip: nobody has to ask whether both strip the same.
+        if b" \r\n" in head or b":  " in head:
+            return None
+        target = _LINE.fullmatch(first)
+        headers = _read_fields(lines)
+        if target is None or headers is None:
+            return None
+        length = _length_of(headers)
+        if length is None or length > self._max_body_bytes:
+            return None
+        path, query = target.groups("")
+        start = end + 4
+        return OrdinaryRequest(path, query, headers, data[start : start + length], start + length)
+
+
+def _read_fields(lines: list[str]) -> dict[str, str] | None:
+    headers: dict[str, str] = {}
+    try:
+        for line in lines:
+            name, value = line.split(": ", 1)
+            headers[_NAMES[name]] = value
+    except (KeyError, ValueError):
+        return None
+    return headers if len(headers) == len(lines) <= _MAX_FIELDS else None
+
+
+def _length_of(headers: dict[str, str]) -> int | None:
+    """What Content-Length says, None unless everything about the framing is as usual."""
+    length = headers.get("content-length", "")
+    if not length.isdecimal() or len(length) > _MAX_DIGITS or "host" not in headers:
+        return None
+    if headers.get("connection", "keep-alive").lower() != "keep-alive":
+        return None
+    return int(length)
+
+
+# All connections: counted, and closed when a client dawdles.
+
+
+class Watched(Protocol):
+    """A connection, as far as the watch is concerned."""
+
+    def is_overdue(self, now_s: float, limits: HttpLimits) -> bool:
+        """Whether it has kept us waiting for too long."""
+
+    def waits_since(self) -> tuple[bool, float] | None:
+        """Whether it has been served before, and since when it has nothing for us to do; None
+        while a request of it is worked on.
+        """
+
+    def abort(self) -> None:
+        """Close it without regard to what it has not taken yet."""
+
+
+class Watch:
+    """Knows every open connection, and closes those that are over a limit of time."""
+
+    def __init__(self, clock: Clock, limits: HttpLimits) -> None:
+        self.clock = clock
+        self._limits = limits
+        self._connections: set[Watched] = set()
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Look at the connections from time to time, until `stop`."""
+        self._timer = self.clock.call_later(self._limits.header_timeout_s / 2, self._look)
+
+    def stop(self) -> None:
+        """Look no more; connections stay as they are."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def admit(self, connection: Watched) -> bool:
+        """Take a connection into account; where there are too many, another one has to go.
+
+        First those that are half-open, the oldest of them, and then those that are idle. Only
+        when requests of all of them are worked on, the new one is not admitted.
+        """
+        if len(self._connections) >= self._limits.max_connections and not self._evict():
+            return False
+        self._connections.add(connection)
+        return True
+
+    def _evict(self) -> bool:
+        waiting = [(since, each) for each in self._connections if (since := each.waits_since())]
+        if not waiting:
+            return False
+        _, oldest = min(waiting, key=lambda pair: pair[0])
+        self._connections.discard(oldest)
+        oldest.abort()
+        return True
+
+    def forget(self, connection: Watched) -> None:
+        """It is closed."""
+        self._connections.discard(connection)
+
+    def _look(self) -> None:
+        now_s = self.clock.now_s()
+        for connection in list(self._connections):
+            if connection.is_overdue(now_s, self._limits):
+                connection.abort()
+        self.start()
+
+
+# What one client may cost the server before it is turned away.
+
+_MIB: Final = 1024 * 1024
+
+
+@attrs.frozen(kw_only=True)
+class HttpLimits:
+    """Sizes, times and numbers. Every one of them is there because a client could go without."""
+
+    max_body_bytes: int = 4 * _MIB
+    """AWS takes 1 MiB of message; JSON's escapes and form encoding make up to 3 of it. What is
+    longer than this is refused by its Content-Length, or while it is read, and never kept."""
+    max_buffered_bytes: int = 64 * _MIB
+    """Of all bodies together that are still coming in: who comes on top of that waits."""
+    max_line_bytes: int = 64 * 1024
+    """Of the request line: the query protocol may put a message into it."""
+    max_header_bytes: int = 16 * 1024
+    """Of one header: session tokens are long."""
+    max_connections: int = 1000
+    """Long polls hold one each. Below the 1,024 files that a process may commonly open. One more
+    takes the place of the oldest that is half-open or idle."""
+    header_timeout_s: float = 10.0
+    """From the first byte of a request to the end of its headers."""
+    body_timeout_s: float = 30.0
+    """From the end of the headers to the end of the body."""
+    idle_timeout_s: float = 75.0
+    """Between two requests, and for a client to take its answer."""
+    grace_s: float = 5.0
+    """For requests under way when the server is closed."""

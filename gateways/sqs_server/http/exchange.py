@@ -3,30 +3,379 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import re
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from itertools import count
 from typing import Any, Final
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import attrs
 import msgspec
-from aiohttp import web
+from aiohttp import HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
 
 from pump.clock import Clock
 from pump.errors import StorageFailed
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
-from ..errors import SqsError, internal_failure, service_unavailable
+from ..errors import (
+    SqsError,
+    access_denied,
+    internal_failure,
+    serialization_exception,
+    service_unavailable,
+)
 from ..protocol import Answer, Call, parse, render, render_error
-from .connection import Connection, Reply
-from .limits import HttpLimits
-from .ordinary import OrdinaryRequest
-from .origin import refusal_of, refusal_of_change
-from .plain_response import response_to, write_answer
-from .request_ids import RequestIds
-from .sigv4 import SignedRequest, check_claim, verify
-from .web_request import BodyBudget, WebRequest
+from .connection import Connection, HttpLimits, OrdinaryRequest, Reply
+from .sigv4 import SignedRequest, check_claim, request_timeout, request_too_large, verify
+
+# Which requests a server without signatures takes: those no web page can have made.
+#
+# A loopback address keeps other machines out, not the browser of this one. A page of any site may
+# post a form to `http://127.0.0.1:4100`, load an image from there, or bind its own name to
+# 127.0.0.1 (DNS rebinding) and then read the answers too. Browsers betray the first two by
+# `Origin`, `Referer` and `Sec-Fetch-Site`, and the third by the page's name in `Host`. SDKs send
+# none of the former, and as Host what they were given as endpoint: an address or a name that only
+# means something here.
+#
+# An older browser that is told to keep quiet loads an image with nothing but a Host. So a request
+# that is no POST changes nothing unless it has an `Authorization` header, which every SDK sends and
+# no page can add to a request of another site.
+
+# Names that mean this machine wherever they are resolved. Not `local`, which any machine of the
+# network may answer to, and not `amazonaws.com`, under which pages of others are served.
+_LOCAL_SUFFIXES: Final = (".localhost", ".test", ".localhost.localstack.cloud")
+# By these a container reaches the machine that it runs on.
+_LOCAL_NAMES: Final = frozenset(
+    {"host.docker.internal", "gateway.docker.internal", "host.containers.internal"}
+)
+_READING: Final = frozenset(
+    {
+        "GetQueueAttributes",
+        "GetQueueUrl",
+        "ListDeadLetterSourceQueues",
+        "ListMessageMoveTasks",
+        "ListQueueTags",
+        "ListQueues",
+    }
+)
+_SITE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*").match
+_ORIGIN: Final = re.compile(
+    r"https?://(\[(?P<address>[0-9a-fA-F:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:[0-9]{1,5})?"
+).fullmatch
+_OWN_SITES: Final = frozenset({"same-origin", "same-site", "none"})
+
+
+def refusal_of(headers: Mapping[str, str], allowed_hosts: frozenset[str]) -> SqsError | None:
+    """Why the request may be a web page's, None when it cannot be."""
+    origin = headers.get("origin")
+    if origin is not None and not is_own_origin(origin, allowed_hosts):
+        return access_denied("Requests from web pages of other sites are not served.")
+    referer = headers.get("referer")
+    if referer is not None and not _is_own_page(referer, allowed_hosts):
+        return access_denied("Requests from web pages of other sites are not served.")
+    if headers.get("sec-fetch-site", "none") not in _OWN_SITES:
+        return access_denied("Requests from web pages of other sites are not served.")
+    host = headers.get("host", "")
+    if host and not is_local_host(host, allowed_hosts):
+        return access_denied(
+            "This Host is not a name of this machine. Start the server with --allow-host and the "
+            "name, or with --verify so that requests have to be signed."
+        )
+    return None
+
+
+def refusal_of_change(method: str, headers: Mapping[str, str], operation: str) -> SqsError | None:
+    """Why a request that is understood may not be obeyed, None when it may."""
+    if method == "POST" or "authorization" in headers or operation in _READING:
+        return None
+    return access_denied(
+        f"{operation} by {method} without an Authorization header could come from a web page. "
+        "Send it as a POST, or sign it in that header."
+    )
+
+
+def _is_own_page(referer: str, allowed_hosts: frozenset[str]) -> bool:
+    site = _SITE(referer)
+    return site is not None and is_own_origin(site[0], allowed_hosts)
+
+
+def is_own_origin(origin: str, allowed_hosts: frozenset[str]) -> bool:
+    """Whether a page was served by this machine itself.
+
+    Stricter than for `Host`, which only rebinding has to be kept from: any address and any name
+    may serve an attacker's page.
+    """
+    # The whole of it, so that nothing hides in front of an `@` or behind a backslash; and a
+    # sandboxed page says `null`.
+    found = _ORIGIN(origin)
+    if found is None:
+        return False
+    name = (found["address"] or found["name"]).lower()
+    if name == "localhost" or name.endswith(".localhost") or name in allowed_hosts:
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=1024)
+def is_local_host(authority: str, allowed_hosts: frozenset[str]) -> bool:
+    """Whether a `host[:port]` is an address, or a name that no stranger can own."""
+    try:
+        name = urlsplit(f"//{authority}").hostname
+    except ValueError:
+        return False
+    if name is None:
+        return False
+    name = name.rstrip(".")
+    return name in allowed_hosts or _is_address(name) or _is_local_name(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_local_name(name: str) -> bool:
+    # A name without a dot is a container's or a machine's on this network.
+    is_plain = name.replace("-", "").replace("_", "").isalnum()
+    return is_plain or name in _LOCAL_NAMES or name.endswith(_LOCAL_SUFFIXES)
+
+
+# Names for requests.
+
+
+class RequestIds:
+    """Gives each request an id of a UUID's form that no other request has.
+
+    Asking the machine for randomness costs a system call each time, so a server asks once and
+    counts from there. The ids are to be told apart, not to be kept secret.
+    """
+
+    def __init__(self) -> None:
+        # The first 80 of 128 bits, with the version and the variant.
+        self._prefix = str(uuid4())[:24]
+        self._numbers = count(1)
+
+    def take(self) -> str:
+        """The next one."""
+        return f"{self._prefix}{next(self._numbers):012x}"
+
+
+# The answer to an ordinary request, written in one piece.
+#
+# aiohttp's `Response` serves every kind of request: HTTP/1.0, HEAD, chunks, compression, cookies.
+# Nearly all of ours are HTTP/1.1 with a body that is known, and for them that is about a fifth of
+# what this layer costs. `response_to` uses it where it is needed.
+
+SERVER: Final = "pumphouse"
+
+
+def response_to(
+    request: web.BaseRequest, answer: Answer, *, is_last: bool, time_s: float
+) -> web.StreamResponse:
+    """What aiohttp shall send; the connection is closed after the last."""
+    if request.version == HttpVersion11 and request.method != "HEAD":
+        return PlainResponse(answer, is_last=is_last, time_s=time_s)
+    headers = answer.headers | {"Server": SERVER}
+    response = web.Response(status=answer.status, headers=headers, body=answer.body)
+    if is_last:
+        response.force_close()
+    return response
+
+
+class PlainResponse(web.StreamResponse):
+    """Status, headers and body in one write to the transport."""
+
+    def __init__(self, answer: Answer, *, is_last: bool, time_s: float) -> None:
+        super().__init__(status=answer.status)
+        self._answer = answer
+        self._is_last = is_last
+        self._time_s = time_s
+
+    @property
+    def keep_alive(self) -> bool | None:
+        return not self._is_last
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        # A client that asks to close is obeyed even where we would go on.
+        self._is_last = self._is_last or not request.keep_alive
+        transport = request.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client has gone")
+        transport.write(write_answer(self._answer, is_last=self._is_last, time_s=self._time_s))
+        await request.writer.drain()
+        return request.writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        # All of it was written by `prepare`.
+        return
+
+
+def write_answer(answer: Answer, *, is_last: bool, time_s: float) -> bytes:
+    """Status, headers and body, as they go over the wire."""
+    status, headers, body = answer
+    fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    ending = "Connection: close\r\n\r\n" if is_last else "\r\n"
+    length = f"Content-Length: {len(body)}\r\n"
+    head = f"{_status_line(status)}{fields}{length}{_signature(int(time_s))}{ending}"
+    return head.encode() + body
+
+
+@lru_cache(maxsize=64)
+def _status_line(status: int) -> str:
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+
+
+@lru_cache(maxsize=2)
+def _signature(time_s: int) -> str:
+    return f"Date: {formatdate(time_s, usegmt=True)}\r\nServer: {SERVER}\r\n"
+
+
+# A request that came through aiohttp, as the exchange wants it.
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class BodyBudget:
+    """How many bytes of bodies may be on their way in at once; first come, first served."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._free = max_bytes
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def reserve(self, size: int) -> AsyncIterator[None]:
+        """Hold so many bytes, waiting for them; the largest body fits when it is alone."""
+        size = min(size, self._max_bytes)
+        await self._take(size)
+        try:
+            yield
+        finally:
+            self._give(size)
+
+    async def _take(self, size: int) -> None:
+        if not self._waiting and size <= self._free:
+            self._free -= size
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (size, turn)
+        self._waiting.append(entry)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting.remove(entry)
+                self._give(0)
+            else:
+                self._give(size)
+            raise
+
+    def _give(self, size: int) -> None:
+        self._free += size
+        while self._waiting and self._waiting[0][0] <= self._free:
+            next_size, turn = self._waiting.popleft()
+            if not turn.cancelled():
+                self._free -= next_size
+                turn.set_result(None)
+
+
+class WebRequest:
+    """Any request; its body is read on demand, within the limits."""
+
+    def __init__(self, request: web.BaseRequest, clock: Clock, limits: HttpLimits) -> None:
+        self._request = request
+        self._clock = clock
+        self._limits = limits
+        self.path, self.query = _target_of(request)
+
+    @property
+    def method(self) -> str:
+        """As it came."""
+        return self._request.method
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By name in any case."""
+        return self._request.headers
+
+    @property
+    def connection(self) -> object:
+        """Over which it came."""
+        return self._request.protocol
+
+    @property
+    def max_bytes(self) -> int:
+        """The most that its body may come to."""
+        length = self._request.content_length
+        return self._limits.max_body_bytes if length is None else length
+
+    def check_length(self) -> None:
+        """Raise `SqsError` when it says itself that it is too long."""
+        if (self._request.content_length or 0) > self._limits.max_body_bytes:
+            raise request_too_large(self._limits.max_body_bytes)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing of it is still to come."""
+        return self._request.content.is_eof()
+
+    async def read_body(self) -> bytes:
+        """All of it.
+
+        Raises:
+            SqsError: too long, too slow, or not what the headers say.
+        """
+        request, limit = self._request, self._limits.max_body_bytes
+        self.check_length()
+        if self.is_read:  # as nearly always: it came together with the headers
+            body = request.content.read_nowait()
+            if len(body) > limit:
+                raise request_too_large(limit)
+            return body
+        if self.headers.get("expect", "").lower() == "100-continue":
+            await request.writer.write(_CONTINUE)
+            request.writer.output_size = 0  # so that aiohttp does not take it for the answer
+        try:
+            async with self._clock.timeout(self._limits.body_timeout_s):
+                return await self._read_slowly()
+        except TimeoutError:
+            raise request_timeout() from None
+        except web.RequestPayloadError:
+            raise serialization_exception("The body is not what its headers say.") from None
+
+    async def _read_slowly(self) -> bytes:
+        body = bytearray()
+        while chunk := await self._request.content.readany():
+            body += chunk
+            if len(body) > self._limits.max_body_bytes:
+                raise request_too_large(self._limits.max_body_bytes)
+        return bytes(body)
+
+
+def _target_of(request: web.BaseRequest) -> tuple[str, str]:
+    """Path and query string as they were sent: a signature covers them undecoded."""
+    target = request.raw_path
+    if target.startswith("/"):
+        path, _, query = target.partition("?")
+        return path, query
+    return request.rel_url.raw_path, request.rel_url.raw_query_string
+
 
 Request = OrdinaryRequest | WebRequest
 Handler = Callable[[Call], Awaitable[Mapping[str, Any]]]

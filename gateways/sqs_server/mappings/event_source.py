@@ -12,28 +12,30 @@ turn. Its messages stay in flight while the function runs. Then:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Protocol
 
 import attrs
 
+from pump.backoff import Backoff
 from pump.clock import Clock
+from pump.errors import StorageFailed
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
 from ..config.model import MappingConfig
-from ..model import QueueAddress
-from .calling import Failed, Returned
-from .context import make_context
-from .event import Item, make_event, split_by_size
-from .failures import describe
-from .function_code import FunctionCode
-from .gathering import Gatherer
-from .invoking import Invoker
-from .ports import QueueEngine
-from .response import MalformedResponse, failed_ids
+from ..config.patterns import passes
+from ..engine import ReceiptProblem
+from ..errors import SqsError
+from ..model import Attribute, QueueAddress, Received
+from ..operations.message_attributes import attributes_digest, body_digest
+from .function_code import FunctionCode, describe
+from .invoking import Failed, Invoker, MalformedResponse, Returned, failed_ids, make_context
 
 _log = get_logger("gateways.sqs_server")
 
@@ -228,3 +230,291 @@ class EventSource:
                 loop.call_soon_threadsafe(self._slots.release)
 
         still_running.add_done_callback(release)
+
+
+# Gathering: one batch for a function, filtered, by size, by time and by weight.
+
+_MAX_RECEIVE: Final = 10
+"""SQS's: a larger batch takes several receives."""
+_POLL_S: Final = 20.0
+"""SQS's longest; a poll ends earlier as soon as there is a message."""
+_RETRY: Final = Backoff(
+    initial=timedelta(milliseconds=100), maximum=timedelta(seconds=1), jitter=0.5
+)
+"""For a queue that is gone or a disk that is full: someone at this machine is about to fix it."""
+_REFUSALS: Final = (StorageFailed, SqsError)
+
+
+class Gatherer:
+    """Receives for one mapping. One batch at a time; not to be shared by tasks."""
+
+    def __init__(
+        self, engine: QueueEngine, address: QueueAddress, config: MappingConfig, clock: Clock
+    ) -> None:
+        self._engine = engine
+        self._address = address
+        self._config = config
+        self._clock = clock
+        self._failures = 0
+        self._is_missing = False
+        self.filtered = 0
+
+    async def gather(self) -> list[Item]:
+        """The next batch; maybe empty, then ask again.
+
+        Without a window, what one receive gives; with one, until the batch is full, the window
+        is over since its first message, or the payload is at its limit. Cancelled, it makes
+        visible what it had.
+        """
+        # By id: what outlives its visibility in a long window is received again, and only its
+        # newest receipt is good.
+        batch: dict[str, Item] = {}
+        try:
+            await self._fill(batch)
+        except asyncio.CancelledError:
+            await self.give_back(list(batch.values()))
+            raise
+        return list(batch.values())
+
+    async def _fill(self, batch: dict[str, Item]) -> None:
+        config, payload = self._config, 0
+        closes_at_s: float | None = None
+        while len(batch) < config.batch_size and payload < MAX_PAYLOAD_BYTES:
+            wait_s = _POLL_S if closes_at_s is None else closes_at_s - self._clock.now_s()
+            if wait_s <= 0:
+                return
+            items = await self._receive(min(_MAX_RECEIVE, config.batch_size - len(batch)), wait_s)
+            batch.update({item.id: item for item in items})
+            payload += sum(item.size for item in items)
+            if not config.batching_window_s or not batch:
+                return
+            if closes_at_s is None:
+                closes_at_s = self._clock.now_s() + config.batching_window_s
+
+    async def _receive(self, max_count: int, wait_s: float) -> list[Item]:
+        queue = self._find()
+        if queue is None:
+            await self._wait_after_failure()
+            return []
+        ends_at_s = self._clock.now_s() + wait_s
+        try:
+            messages = await self._engine.receive(
+                queue,
+                max_count=max_count,
+                wait_s=wait_s,
+                visibility_s=queue.settings.visibility_timeout_s,
+                is_inside=True,
+            )
+        except _REFUSALS as error:
+            if not self._failures:
+                _log.warning(vocabulary.RECEIVE_FAILED, queue=self._address.name, error=str(error))
+            await self._wait_after_failure()
+            return []
+        if not messages and self._clock.now_s() < ends_at_s:
+            # Sent home early: the queue is being deleted, or the server closes.
+            await self._wait_after_failure()
+            return []
+        self._failures = 0
+        has_window = self._config.batching_window_s > 0
+        items = [make_item(each, self._address, has_window=has_window) for each in messages]
+        return await self._keep_matching(items)
+
+    def _find(self) -> Any:
+        queue = self._engine.find(self._address)
+        if (queue is None) != self._is_missing:
+            self._is_missing = queue is None
+            event = vocabulary.QUEUE_MISSING if self._is_missing else vocabulary.QUEUE_FOUND
+            _log.warning(event, queue=self._address.name)
+        return queue
+
+    async def _wait_after_failure(self) -> None:
+        self._failures += 1
+        await self._clock.sleep(_RETRY.delay_s(self._failures, self._clock.chance()))
+
+    async def _keep_matching(self, items: list[Item]) -> list[Item]:
+        """Delete what no filter matches, as Lambda does: the function will never want it."""
+        filters = self._config.filters
+        wanted = [item for item in items if passes(filters, item.record)]
+        if len(wanted) < len(items):
+            kept = set(map(id, wanted))
+            self.filtered += len(items) - len(wanted)
+            try:
+                await self.delete([item for item in items if id(item) not in kept])
+            except asyncio.CancelledError:
+                await self.give_back(wanted)
+                raise
+        return wanted
+
+    async def delete(self, items: Sequence[Item]) -> None:
+        """Delete them; what the disk refuses to delete comes again after its time."""
+        queue = self._engine.find(self._address)
+        if queue is None or not items:
+            return
+        try:
+            refused = await self._engine.delete(queue, [item.message.receipt for item in items])
+        except _REFUSALS as error:
+            _log.warning(
+                vocabulary.DELETE_FAILED,
+                queue=self._address.name,
+                messages=len(items),
+                error=str(error),
+            )
+            return
+        # A function may delete its messages by itself; then they are gone.
+        count = sum(problem not in (None, ReceiptProblem.GONE) for problem in refused)
+        if count:
+            # The function took longer than the visibility timeout: they may come again.
+            _log.warning(vocabulary.DELETE_REFUSED, queue=self._address.name, messages=count)
+
+    async def give_back(self, items: Sequence[Item]) -> None:
+        """Make visible at once what no function has seen."""
+        queue = self._engine.find(self._address)
+        if queue is None or not items:
+            return
+        try:
+            await self._engine.change_visibility(queue, [(i.message.receipt, 0) for i in items])
+        except _REFUSALS as error:
+            _log.warning(
+                vocabulary.RETURN_FAILED,
+                queue=self._address.name,
+                messages=len(items),
+                error=str(error),
+            )
+
+
+# What a mapping needs of the server: four operations of its engine.
+
+
+class QueueEngine(Protocol):
+    """The engine, as far as a poller uses it. A queue is whatever `find` returns (hence Any).
+
+    Any of these raises StorageFailed when the disk refuses, and SqsError when SQS would.
+    """
+
+    def find(self, address: QueueAddress) -> Any:
+        """The queue, with its `settings`; None when there is none now."""
+
+    async def receive(
+        self, queue: Any, *, max_count: int, wait_s: float, visibility_s: int, is_inside: bool
+    ) -> list[Received]:
+        """Up to `max_count` messages, as soon as there is one. Cancelled, it hides nothing.
+
+        Of a receiver that `is_inside`, a crash of the server leaves nothing in flight.
+        """
+
+    async def delete(self, queue: Any, receipts: Sequence[str]) -> Sequence[object | None]:
+        """For each receipt, None or why it was refused."""
+
+    async def change_visibility(
+        self, queue: Any, changes: Sequence[tuple[str, int]]
+    ) -> Sequence[object | None]:
+        """Hide each message for so many seconds more; 0 shows it at once."""
+
+
+# The event: what Lambda gives a function for messages of a queue, field by field. Pure.
+
+MAX_PAYLOAD_BYTES: Final = 6_000_000
+"""The most that Lambda hands to a function at once."""
+
+Record = dict[str, Any]
+
+
+@attrs.frozen(eq=False)
+class Item:
+    """A message with the record a function sees of it, and what that weighs as JSON."""
+
+    message: Received
+    record: Record = attrs.field(repr=False)
+    size: int
+
+    @property
+    def id(self) -> str:
+        """The message's."""
+        return self.message.id
+
+
+def make_item(message: Received, address: QueueAddress, *, has_window: bool) -> Item:
+    """A received message, ready to be put into an event."""
+    record = make_record(message, address, has_window=has_window)
+    return Item(message, record, len(json.dumps(record, ensure_ascii=False).encode()))
+
+
+def make_record(message: Received, address: QueueAddress, *, has_window: bool) -> Record:
+    """One of an event's `Records`.
+
+    Without message attributes there is no `md5OfMessageAttributes`; with a batching window,
+    AWS gives it as null then.
+    """
+    record: Record = {
+        "messageId": message.id,
+        "receiptHandle": message.receipt,
+        "body": message.body,
+        "attributes": _system_attributes(message),
+        "messageAttributes": {
+            name: _message_attribute(each) for name, each in message.attributes.items()
+        },
+        "md5OfBody": body_digest(message.body.encode()),
+    }
+    if message.attributes:
+        record["md5OfMessageAttributes"] = attributes_digest(message.attributes)
+    elif has_window:
+        record["md5OfMessageAttributes"] = None
+    return record | {
+        "eventSource": "aws:sqs",
+        "eventSourceARN": address.arn,
+        "awsRegion": address.region,
+    }
+
+
+def make_event(items: Iterable[Item]) -> dict[str, Any]:
+    """What the function is called with: its own, to change as it likes."""
+    event: dict[str, Any] = json.loads(json.dumps({"Records": [item.record for item in items]}))
+    return event
+
+
+def split_by_size(items: Sequence[Item], limit: int = MAX_PAYLOAD_BYTES) -> Iterator[list[Item]]:
+    """The items in order, in as few parts as fit into an invocation each; one item always does."""
+    part: list[Item] = []
+    size = 0
+    for item in items:
+        if part and size + item.size > limit:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += item.size
+    if part:
+        yield part
+
+
+def _system_attributes(message: Received) -> dict[str, str]:
+    found = {
+        "ApproximateReceiveCount": str(message.receive_count),
+        "SentTimestamp": _milliseconds(message.sent_at_s),
+        "SequenceNumber": message.sequence_number,
+        "MessageGroupId": message.group,
+        "SenderId": message.sender,
+        "MessageDeduplicationId": message.deduplication_id,
+        "ApproximateFirstReceiveTimestamp": _milliseconds(message.first_received_at_s),
+        "AWSTraceHeader": message.trace_header,
+        "DeadLetterQueueSourceArn": message.dead_letter_source,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _message_attribute(attribute: Attribute) -> dict[str, Any]:
+    value = attribute.value
+    given = (
+        {"stringValue": value}
+        if isinstance(value, str)
+        else {"binaryValue": b64encode(value).decode()}
+    )
+    return {
+        **given,
+        "stringListValues": [],
+        "binaryListValues": [],
+        "dataType": attribute.data_type,
+    }
+
+
+def _milliseconds(time_s: float) -> str:
+    return str(round(time_s * 1_000))

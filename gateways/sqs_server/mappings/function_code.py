@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -22,12 +23,9 @@ from types import ModuleType
 from typing import Any, Final
 
 from pump.errors import ConfigurationError
+from pump.gateway_url import OUR_PACKAGES
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
-from pump.shadowing import OUR_PACKAGES
-
-from .edition import Edition, Function
-from .failures import Contained, describe
 
 Stamp = tuple[int, int] | None
 
@@ -220,3 +218,106 @@ def _takes_two(function: Callable[..., object]) -> bool:
     except ValueError:  # Some built-in callables have no signature.
         return True
     return True
+
+
+# An edition of a function: what one import of its code gave.
+#
+# A function may be an object that holds things open, as a Pumphouse app behind Lambda does. Then it
+# has a `close`, which is called when a newer edition takes its place; calls under way end first.
+
+Function = Callable[[Any, Any], Any]
+
+
+class Edition:
+    """A function to call while it is entered, by any number of threads."""
+
+    def __init__(self, function: Function, target: str) -> None:
+        self.function = function
+        self._target = target
+        self._lock = threading.Lock()
+        self._call_count = 0
+        self._is_retired = False
+
+    def __enter__(self) -> Function:
+        with self._lock:
+            self._call_count += 1
+        return self.function
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._lock:
+            self._call_count -= 1
+            is_over = self._is_retired and not self._call_count
+        if is_over:
+            self._close()
+
+    def retire(self) -> None:
+        """Close it, at once or when the last call of it has ended."""
+        with self._lock:
+            self._is_retired = True
+            is_over = not self._call_count
+        if is_over:
+            self._close()
+
+    def _close(self) -> None:
+        close = getattr(self.function, "close", None)
+        if not callable(close) or isinstance(self.function, type):
+            return
+        try:
+            with Contained(Exception):
+                close()
+        except Exception as error:  # broad: it is the function's code, and over
+            _log.warning(vocabulary.CLOSE_FAILED, function=self._target, error=describe(error))
+
+
+# Failures of a function's code: kept from ending more than its call, and put into words.
+#
+# An error's text is made by the function's code as well: it may fail, and belongs into its thread.
+
+_MAX_CHARS: Final = 20_000
+"""Of a text in the log; an error may carry a whole payload."""
+
+
+class FunctionExited(Exception):
+    """The function called `sys.exit`, or raised another error that is meant to end a process; on
+    Lambda it does, here it ends the call.
+    """
+
+
+class Contained:
+    """Lets these errors pass, and turns all others into FunctionExited.
+
+    Otherwise they end the thread, whose future nobody would ever complete, or an event loop.
+    """
+
+    def __init__(self, *passing: type[BaseException]) -> None:
+        self._passing = passing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        if error is None or isinstance(error, self._passing):
+            return
+        if isinstance(error, SystemExit):
+            raise FunctionExited(f"the function called sys.exit({error.code!r})") from None
+        raise FunctionExited(f"the function raised {describe(error)}") from error
+
+
+def describe(error: BaseException) -> str:
+    """Its name and its text, whatever making that text does."""
+    try:
+        with Contained(Exception):
+            return f"{type(error).__name__}: {error}"[:_MAX_CHARS].removesuffix(": ")
+    except Exception:  # broad: a function's error may have any `__str__`
+        return f"{type(error).__name__}, whose text cannot be made"
+
+
+def trace_of(error: BaseException) -> str:
+    """Its traceback, as Python prints it: no local variables, which hold message bodies."""
+    try:
+        with Contained(Exception):
+            return "".join(traceback.format_exception(error))[-_MAX_CHARS:]
+    except Exception:  # broad: a function's error may have any attributes
+        return "its traceback cannot be made"

@@ -12,9 +12,7 @@ import attrs
 from ..engine import MoveStatus, MoveTask
 from ..errors import invalid_parameter_value, resource_not_found
 from ..model import QueueAddress
-from .changes import Changes
-from .lookup import find_by_arn
-from .parameters import number_within, text
+from .parameters import Changes, find_by_arn, number_within, text
 
 if TYPE_CHECKING:
     from ..engine import Engine, Queue

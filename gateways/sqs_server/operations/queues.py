@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -21,17 +22,28 @@ from ..errors import (
 )
 from ..model import FIFO_SUFFIX, QueueAddress
 from ..settings import QueueSettings
-from .changes import Changes
-from .lookup import find_queue, locate, url_of
-from .paging import page
-from .parameters import Parameters, optional_text, text_map, texts
-from .queue_attributes import differing_attribute, parse_attributes, render_attributes
-from .redrive import redrive_refusal
-from .tags import check_tags
+from .parameters import (
+    Changes,
+    Parameters,
+    find_queue,
+    locate,
+    number_within,
+    optional_text,
+    text_map,
+    texts,
+    url_of,
+)
+from .queue_attributes import (
+    differing_attribute,
+    parse_attributes,
+    redrive_refusal,
+    render_attributes,
+)
 
 if TYPE_CHECKING:
     from ..engine import Engine
     from ..protocol import Call
+
 
 PURGE_INTERVAL_S: Final = 60
 
@@ -213,3 +225,102 @@ def _no_name() -> SqsError:
 def _given_tags(parameters: Parameters) -> Mapping[str, str]:
     # The API's JSON model spells this one in lower case, its documentation does not.
     return text_map(parameters, "tags") or text_map(parameters, "Tags")
+
+
+# Lists in pages. Pure: a token says after which name the next page starts.
+
+MAX_RESULTS: Final = 1_000
+
+
+def page(names: Sequence[str], parameters: Parameters) -> tuple[Sequence[str], str | None]:
+    """The page that NextToken and MaxResults ask for of sorted names, and the token of the next.
+
+    A token is given only to callers that set MaxResults, as AWS does.
+    """
+    limit = number_within(
+        parameters,
+        "MaxResults",
+        1,
+        MAX_RESULTS,
+        reason=f"MaxResults must be an integer between 1 and {MAX_RESULTS}.",
+        is_quoted=False,
+    )
+    token = optional_text(parameters, "NextToken")
+    if token:
+        after = _decode(token)
+        names = [name for name in names if name > after]
+    shown = names[: limit or MAX_RESULTS]
+    has_more = limit is not None and len(names) > len(shown)
+    return shown, _encode(shown[-1]) if has_more else None
+
+
+def _encode(name: str) -> str:
+    return base64.b64encode(name.encode()).decode()
+
+
+def _decode(token: str) -> str:
+    try:
+        return base64.b64decode(token, validate=True).decode()
+    except ValueError:
+        raise invalid_parameter_value("Invalid or expired next token.") from None
+
+
+# TagQueue, UntagQueue and ListQueueTags.
+
+MAX_TAGS: Final = 50
+_MAX_KEY: Final = 128
+_MAX_VALUE: Final = 256
+_KEY_RULE: Final = f"Tag keys must be between 1 and {_MAX_KEY} characters in length."
+
+
+@attrs.frozen(eq=False)
+class Tags:
+    """Operations on a queue's tags."""
+
+    engine: Engine
+    changes: Changes
+
+    async def tag_queue(self, call: Call) -> Mapping[str, Any]:
+        """Adds tags; a tag that is there gets the new value."""
+        added = text_map(call.parameters, "Tags")
+
+        def add(settings: QueueSettings) -> QueueSettings:
+            if not added:
+                raise missing_parameter("Tags")
+            tags = {**settings.tags, **added}
+            check_tags(settings.address.name, tags)
+            return attrs.evolve(settings, tags=tags)
+
+        await self.changes.change(call, add)
+        return {}
+
+    async def untag_queue(self, call: Call) -> Mapping[str, Any]:
+        """Takes tags away; one that is not there is no error."""
+        keys = texts(call.parameters, "TagKeys")
+
+        def remove(settings: QueueSettings) -> QueueSettings:
+            if not keys:
+                raise invalid_parameter_value(_KEY_RULE)
+            tags = {key: value for key, value in settings.tags.items() if key not in keys}
+            return attrs.evolve(settings, tags=tags)
+
+        await self.changes.change(call, remove)
+        return {}
+
+    async def list_queue_tags(self, call: Call) -> Mapping[str, Any]:
+        """All tags."""
+        tags = find_queue(self.engine, call).settings.tags
+        return {"Tags": dict(tags)} if tags else {}
+
+
+def check_tags(queue_name: str, tags: Mapping[str, str]) -> None:
+    """SqsError when a queue cannot have these tags."""
+    if len(tags) > MAX_TAGS:
+        raise invalid_parameter_value(f"Too many tags added for queue {queue_name}.")
+    for key, value in tags.items():
+        if not 1 <= len(key) <= _MAX_KEY:
+            raise invalid_parameter_value(_KEY_RULE)
+        if len(value) > _MAX_VALUE:
+            raise invalid_parameter_value(
+                f"Tag values must be between 0 and {_MAX_VALUE} characters in length."
+            )

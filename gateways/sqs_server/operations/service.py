@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 from pump.clock import Clock
 
 from ..errors import unknown_operation
-from .changes import Changes
 from .moves import Moves
+from .parameters import Changes
 from .permissions import Permissions
-from .queues import Queues
-from .receipts import Receipts
-from .receiving import Receiving
+from .queues import Queues, Tags
+from .receiving import Receipts, Receiving
 from .sending import Sending
-from .tags import Tags
 
 if TYPE_CHECKING:
     from ..engine import Engine

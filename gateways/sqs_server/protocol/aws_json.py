@@ -9,9 +9,8 @@ from typing import Any, Final, get_args
 import msgspec
 
 from ..errors import SqsError, serialization_exception, unknown_operation
-from .call import Answer
+from .call import Answer, is_list, is_map, is_shape, members_of
 from .catalog import OPERATIONS
-from .wire import is_list, is_map, is_shape, members_of
 
 TARGET: Final = "x-amz-target"
 _PREFIX: Final = "AmazonSQS."

@@ -15,8 +15,8 @@ from typing import Any, Final, get_args
 from urllib.parse import parse_qsl
 
 from ..errors import serialization_exception
+from .call import Wire, is_list, is_map, is_shape, members_of
 from .catalog import OPERATIONS
-from .wire import Wire, is_list, is_map, is_shape, members_of
 
 Read = Callable[[Any], Any]
 """From a node of the tree, a string or a dict of nodes, to a value of a parameter."""

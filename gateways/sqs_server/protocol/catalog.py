@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 
 from . import requests, results
-from .wire import members_of
+from .call import members_of
 
 
 @attrs.frozen

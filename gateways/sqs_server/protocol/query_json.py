@@ -12,9 +12,8 @@ from typing import Any, Final, get_args
 import msgspec
 
 from ..errors import SqsError
-from .call import Answer
+from .call import Answer, Member, is_list, is_map, is_shape, members_of
 from .catalog import OPERATIONS
-from .wire import Member, is_list, is_map, is_shape, members_of
 
 _CONTENT_TYPE: Final = "application/json"
 _SMALL: Final = {"Messages": "messages", "QueueUrls": "queueUrls"}

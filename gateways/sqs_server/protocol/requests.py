@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from .shapes import AttributeNames, MessageAttributes, QueueAttributes, SystemAttributes, Tags
-from .wire import Wire
+from .call import Wire
+from .results import AttributeNames, MessageAttributes, QueueAttributes, SystemAttributes, Tags
 
 
 class QueueRequest(TypedDict, total=False):

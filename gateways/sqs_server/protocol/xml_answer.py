@@ -9,9 +9,8 @@ from functools import cache
 from typing import Any, Final, get_args
 
 from ..errors import SqsError
-from .call import Answer
+from .call import Answer, Wire, is_list, is_map, is_shape, members_of
 from .catalog import OPERATIONS
-from .wire import Wire, is_list, is_map, is_shape, members_of
 
 NAMESPACE: Final = "http://queue.amazonaws.com/doc/2012-11-05/"
 Write = Callable[[Any, "list[str]"], None]

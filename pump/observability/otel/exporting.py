@@ -34,8 +34,7 @@ from ...clock import Clock
 from ...ids import new_id
 from ..counters import Labels
 from ..metrics import Metrics
-from ..metrics_catalogue import described
-from ..metrics_histogram import BOUNDS_S, Durations
+from ..metrics_catalogue import BOUNDS_S, Durations, described
 from .tracing import SCOPE
 
 _NANOSECONDS = 1_000_000_000

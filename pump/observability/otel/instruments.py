@@ -15,9 +15,8 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
 from ..counters import Labels
 from ..metrics import Also, Metrics
-from ..metrics_catalogue import CATALOGUE, Kind, described
-from ..metrics_histogram import BOUNDS_S, Record
-from .trouble import Trouble
+from ..metrics_catalogue import BOUNDS_S, CATALOGUE, Kind, Record, described
+from .tracing import Trouble
 
 
 class Instruments:

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
+from opentelemetry import metrics as metrics_api, trace as trace_api
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import TracerProvider
 
+from ...clock import Clock
 from ...errors import ConfigurationError
 from ...message import Delivery, Message
-from ...outcome import Settlement
+from ...outcome import Outcome, Settlement
 from ..metrics import Metrics
 from ..metrics_server import DEFAULT_HOST
 from ..telemetry import Processing, Telemetry
-from .both import Both
-from .exporting import OtlpOptions
+from .exporting import OtlpOptions, metric_exporting_provider, span_exporting_provider
 from .instruments import Instruments, durations_through
-from .providers import GivenProviders, OtlpProviders, Providers, run_within
-from .tracing import SCOPE, Tracing, own_version
-from .trouble import Trouble
+from .tracing import SCOPE, Tracing, Trouble, own_version
 
 if TYPE_CHECKING:
-    from ...clock import Clock
-    from ...loop.ending import Ending
+    from ...loop.processing import Ending
     from ...subscription import Subscription
     from ..counters import Counters
+
 
 _FLUSH_S = 1.0
 _CLOSE_S = 5.0
@@ -218,3 +219,256 @@ class OpenTelemetry:
 
     def spilled(self, count: int) -> None:
         self._told.spilled(count)
+
+
+# Both: metrics and traces, told the same.
+
+_T = TypeVar("_T")
+
+
+class Both:
+    """A `Telemetry` made of two. What is measured includes what tracing takes."""
+
+    def __init__(self, metrics: Metrics, tracing: Tracing) -> None:
+        self._metrics = metrics
+        self._tracing = tracing
+
+    async def start(
+        self, counters: Counters, gateway: str, *, clock: Clock, counts_messages: bool
+    ) -> None:
+        for each in (self._tracing, self._metrics):
+            await each.start(counters, gateway, clock=clock, counts_messages=counts_messages)
+
+    async def flush(self) -> None:
+        """Nothing to do: both keep everything with their provider."""
+
+    async def aclose(self) -> None:
+        await self._metrics.aclose()
+
+    def sending(
+        self, queue: str, messages: Sequence[Message], *, is_copy: bool = False
+    ) -> AbstractContextManager[Sequence[Message]]:
+        return _Nested(
+            self._metrics.sending(queue, messages, is_copy=is_copy),
+            self._tracing.sending(queue, messages, is_copy=is_copy),
+        )
+
+    def received(
+        self, subscription: Subscription, deliveries: Sequence[Delivery], *, waited_s: float | None
+    ) -> None:
+        self._metrics.received(subscription, deliveries, waited_s=waited_s)
+        self._tracing.received(subscription, deliveries, waited_s=waited_s)
+
+    def watching(self, subscription: Subscription, in_hand: Callable[[], int]) -> None:
+        self._metrics.watching(subscription, in_hand)
+
+    def processing(self, subscription: Subscription, delivery: Delivery) -> Processing:
+        return _NestedProcessing(
+            self._metrics.processing(subscription, delivery),
+            self._tracing.processing(subscription, delivery),
+        )
+
+    def settling(
+        self, subscription: Subscription, settlements: Sequence[Settlement]
+    ) -> AbstractContextManager[None]:
+        return _Nested(
+            self._metrics.settling(subscription, settlements),
+            self._tracing.settling(subscription, settlements),
+        )
+
+    def settled(self, subscription: Subscription, endings: Sequence[Ending]) -> None:
+        self._metrics.settled(subscription, endings)
+
+    def extended(self, subscription: Subscription, count: int) -> None:
+        self._metrics.extended(subscription, count)
+
+    def lost(self, subscription: Subscription, delivery: Delivery) -> None:
+        self._metrics.lost(subscription, delivery)
+
+    def failed(self, operation: str, queue: str, error: BaseException) -> None:
+        self._metrics.failed(operation, queue, error)
+        self._tracing.failed(operation, queue, error)
+
+    def spilled(self, count: int) -> None:
+        self._metrics.spilled(count)
+
+
+class _Nested(Generic[_T]):
+    """One context manager inside another; gives what the inner one gives. Neither raises."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(
+        self, outer: AbstractContextManager[_T], inner: AbstractContextManager[_T]
+    ) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    def __enter__(self) -> _T:
+        self._outer.__enter__()
+        return self._inner.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._inner.__exit__(kind, error, trace)
+        self._outer.__exit__(kind, error, trace)
+
+
+class _NestedProcessing:
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, outer: Processing, inner: Processing) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    def __enter__(self) -> Self:
+        self._outer.__enter__()
+        self._inner.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._inner.__exit__(kind, error, trace)
+        self._outer.__exit__(kind, error, trace)
+
+    def ended(self, outcome: Outcome, error: BaseException | None) -> None:
+        self._inner.ended(outcome, error)
+        self._outer.ended(outcome, error)
+
+
+# Providers: where spans and metrics go, and who sends what is left at the end.
+
+
+class Providers(Protocol):
+    """A pair of providers, opened and closed with the app."""
+
+    adds_durations: bool
+    """Whether our histograms are exported without the SDK hearing of each duration."""
+
+    def open(self, metrics: Metrics, clock: Clock) -> None:
+        """Make what is not there yet."""
+
+    def tracer_provider(self) -> TracerProvider:
+        """Where spans go."""
+
+    def meter_provider(self) -> MeterProvider:
+        """Where metrics go."""
+
+    def flushing(self) -> Sequence[Callable[[], object]]:
+        """What sends everything that waits. Each call may block."""
+
+    def closing(self) -> Sequence[Callable[[], object]]:
+        """As `flushing`, and ends what `open` made."""
+
+
+class GivenProviders:
+    """Those of the program: given, or the global ones when that is asked for. Never shut down."""
+
+    adds_durations = False
+
+    def __init__(self, tracers: TracerProvider | None, meters: MeterProvider | None) -> None:
+        self._tracers = tracers
+        self._meters = meters
+
+    def open(self, metrics: Metrics, clock: Clock) -> None:
+        """They are there."""
+
+    def tracer_provider(self) -> TracerProvider:
+        return self._tracers or trace_api.get_tracer_provider()
+
+    def meter_provider(self) -> MeterProvider:
+        return self._meters or metrics_api.get_meter_provider()
+
+    def flushing(self) -> Sequence[Callable[[], object]]:
+        return _calls("force_flush", self.tracer_provider(), self.meter_provider())
+
+    def closing(self) -> Sequence[Callable[[], object]]:
+        return self.flushing()
+
+
+class OtlpProviders:
+    """Our own, which export over OTLP; made anew each time the app opens."""
+
+    adds_durations = True
+
+    def __init__(
+        self, options: OtlpOptions, *, traces: bool, metrics: bool, is_global: bool
+    ) -> None:
+        self._options = options
+        self._traces = traces
+        self._with_metrics = metrics
+        self._is_global = is_global
+        self._tracers: TracerProvider = trace_api.NoOpTracerProvider()
+        self._meters: MeterProvider = metrics_api.NoOpMeterProvider()
+
+    def open(self, metrics: Metrics, clock: Clock) -> None:
+        if self._traces:
+            self._tracers = span_exporting_provider(self._options)
+        if self._with_metrics:
+            self._meters = metric_exporting_provider(self._options, metrics, clock)
+        if self._is_global:
+            if self._traces:
+                trace_api.set_tracer_provider(self._tracers)
+            if self._with_metrics:
+                metrics_api.set_meter_provider(self._meters)
+
+    def tracer_provider(self) -> TracerProvider:
+        return self._tracers
+
+    def meter_provider(self) -> MeterProvider:
+        return self._meters
+
+    def flushing(self) -> Sequence[Callable[[], object]]:
+        return _calls("force_flush", self._tracers, self._meters)
+
+    def closing(self) -> Sequence[Callable[[], object]]:
+        return _calls("shutdown", self._tracers, self._meters)
+
+
+def _calls(name: str, *providers: object) -> list[Callable[[], object]]:
+    # The API knows neither; the SDK's providers have both, the ones that do nothing none.
+    found = (getattr(each, name, None) for each in providers)
+    return [each for each in found if each is not None]
+
+
+async def run_within(
+    limit_s: float, calls: Sequence[Callable[[], object]], trouble: Trouble
+) -> None:
+    """Have each of these run, in a thread of its own, and wait so long at most.
+
+    Daemons, and no pool's: a collector that does not answer must not keep the process from ending.
+    """
+    if not calls:
+        return
+    loop = asyncio.get_running_loop()
+    ended = [loop.create_future() for _ in calls]
+
+    def run(call: Callable[[], object], done: asyncio.Future[None]) -> None:
+        try:
+            call()
+        except Exception as error:  # broad: an exporter's defect must not keep an app from closing
+            trouble.note("export", error)
+        finally:
+            try:
+                loop.call_soon_threadsafe(_resolve, done)
+            except RuntimeError:
+                return  # The loop has closed; nobody waits any more.
+
+    for call, done in zip(calls, ended, strict=True):
+        threading.Thread(target=run, args=(call, done), name="pump-telemetry", daemon=True).start()
+    _, left = await asyncio.wait(ended, timeout=limit_s)
+    if left:
+        trouble.note("export", TimeoutError(f"not done within {limit_s:g} s"))
+
+
+def _resolve(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)

@@ -2,18 +2,165 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import asyncio
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
 
-from pyspark.sql.datasource import DataSource
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
+from ...blocking import Portal
+from ...clock import SYSTEM_CLOCK, Clock
 from ...errors import ConfigurationError
-from .columns import NAMES
-from .options import sink_options, snapshot_options, stream_options
-from .schema import SCHEMA
+from ...queue_browser import survey
+from .feed import Feed, Offset, segment_of
+from .options import SnapshotOptions, StreamOptions, sink_options, snapshot_options, stream_options
+from .rows import ARROW, NAMES, SCHEMA, Batcher, Spotted
 from .sink import PumpStreamWriter, PumpWriter
-from .snapshot import PumpReader
-from .stream import PumpStreamReader
+from .spool import read_segment
+
+# Stream: Spark's view of a feed. It lives in a Python process beside the driver, which Spark ends
+# without notice; only the spool must survive.
+#
+# Spark asks again a few milliseconds after an answer without data, so every question waits at the
+# broker for a while.
+
+
+class SegmentPartition(InputPartition):
+    """One segment of a spool, for one task."""
+
+    def __init__(self, folder: str, number: int) -> None:
+        super().__init__(None)
+        self.folder = folder
+        self.number = number
+
+
+class PumpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a queue as a stream: spooled, then acked; replayed from the spool."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        # Made where they are used: the reader itself travels to the executors.
+        self._portal: Portal | None = None
+        self._feed: Feed | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 Spark's name
+        return dict(self._opened()[1].initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 Spark's name
+        return ReadMaxRows(self._options.max_per_batch)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 Spark's name
+        portal, feed = self._opened()
+        portal.call(feed.prepare_drain())
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        portal, feed = self._opened()
+        return dict(portal.call(feed.latest(start, self._rows(limit))))
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Of the offsets alone: nothing is looked up, so a replay is planned as the first time."""
+        if start["spool"] != end["spool"]:
+            raise ConfigurationError(
+                "spool", str(self._options.spool), "the checkpoint belongs to another spool"
+            )
+        folder = str(self._options.spool)
+        numbers = range(segment_of(start) + 1, segment_of(end) + 1)
+        return [SegmentPartition(folder, number) for number in numbers]
+
+    def read(self, partition: SegmentPartition) -> Iterator[Any]:
+        return read_segment(Path(partition.folder), partition.number)
+
+    def commit(self, end: Offset) -> None:
+        portal, feed = self._opened()
+        portal.call(feed.commit(end))
+
+    def stop(self) -> None:
+        portal, feed = self._portal, self._feed
+        self._portal = self._feed = None
+        if portal is not None and feed is not None:
+            portal.call(feed.aclose())
+            portal.stop()
+
+    def _rows(self, limit: ReadLimit) -> int | None:
+        if isinstance(limit, ReadAllAvailable):
+            return None
+        return limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_per_batch
+
+    def _opened(self) -> tuple[Portal, Feed]:
+        if self._portal is None or self._feed is None:
+            portal = Portal()
+            portal.start()
+            feed = Feed(self._options.place.gateway(), self._options, clock=SYSTEM_CLOCK)
+            try:
+                portal.call(feed.open())
+            except BaseException:
+                portal.stop()
+                raise
+            self._portal, self._feed = portal, feed
+        return self._portal, self._feed
+
+
+# Snapshot: what is in a queue, as one partition; nothing is gone from it afterwards.
+
+
+class PumpReader(DataSourceReader):
+    """Reads a queue by a survey. Every action surveys it anew."""
+
+    def __init__(self, options: SnapshotOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """One: two would hide messages from each other."""
+        return [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Survey to the end, hand everything back, and only then give Spark the first row: how
+        long it takes with them is nobody's lease.
+        """
+        with tempfile.TemporaryFile(prefix="pumphouse-snapshot-") as file:
+            with pa.ipc.new_stream(file, ARROW) as sink:
+                asyncio.run(_survey(self._options, sink, SYSTEM_CLOCK))
+            file.seek(0)
+            with pa.ipc.open_stream(file) as source:
+                yield from source
+
+
+async def _survey(options: SnapshotOptions, sink: Any, clock: Clock) -> None:
+    gateway = options.place.gateway()
+    queue = options.place.queue
+    batcher = Batcher()
+    try:
+        await gateway.open()
+        async with survey(
+            gateway, queue, max_count=options.max_count, lease=options.lease, clock=clock
+        ) as parts:
+            async for part in parts:
+                for each in part:
+                    row = Spotted(message=each.message, queue=queue, attempt=each.attempt)
+                    await _write(sink, batcher.add(row))
+        await _write(sink, batcher.rest())
+    finally:
+        await gateway.aclose()
+
+
+async def _write(sink: Any, batch: Any | None) -> None:
+    if batch is not None:
+        await asyncio.to_thread(sink.write_batch, batch)
 
 
 class PumpSource(DataSource):

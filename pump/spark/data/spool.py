@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from ...errors import ConfigurationError, StorageFailed
 from ...ids import new_id
 from ...stores.file_lock import FileLock
-from .columns import ARROW, NAMES, Spotted, batches
+from .rows import ARROW, NAMES, Spotted, batches
 
 _FORMAT = 1
 _SEGMENTS = "segments"

@@ -19,27 +19,24 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Protocol
 
 import attrs
 
 from ...app import App
 from ...backoff import Backoff
 from ...clock import Clock
-from ...emptying import LOOK_AGAIN_S, looks_needed
 from ...errors import ConnectionFailed, CredentialsExpired, PoolExhausted, StorageFailed, Throttled
 from ...gateway_url import gateway_from_url
+from ...idle_detector import LOOK_AGAIN_S, looks_needed
 from ...observability import vocabulary
 from ...observability.log import get_logger
 from ...ports import Gateway
 from ...runtime import check_support
 from ...subscription import Subscription
-from .cluster import Cluster
-from .errors import SliceFailed
-from .listening import Listener
 from .options import SparkRunOptions
-from .plan import TaskPlan
-from .run_folder import RunFolder
-from .slicing import Depth, Probing, count_tasks, handful
+from .plan import Cluster, SliceFailed, TaskPlan
+from .slicing import Depth, Probing, RunFolder, count_tasks, handful
 from .summary import Ended, SliceSummary, SparkRun, TaskSummary, added
 
 _log = get_logger("pump.spark")
@@ -290,3 +287,32 @@ def _failure(failures: Sequence[Exception]) -> Exception | None:
     if len(failures) > 1:
         return ExceptionGroup("several pumps stopped", failures)
     return failures[0] if failures else None
+
+
+# Listening: who is told how a run gets on; a progress bar, for instance.
+
+
+class Listener(Protocol):
+    """Told on the driver's event loop: be quick, and raise nothing."""
+
+    def looked(self, depth: Depth) -> None:
+        """The queues were asked."""
+
+    def slice_started(self, number: int, tasks: int) -> None:
+        """A job is given to Spark."""
+
+    def slice_ended(self, done: SliceSummary) -> None:
+        """It has come to its end."""
+
+
+class Silent:
+    """Listens to nothing."""
+
+    def looked(self, depth: Depth) -> None:
+        """Nothing to do."""
+
+    def slice_started(self, number: int, tasks: int) -> None:
+        """Nothing to do."""
+
+    def slice_ended(self, done: SliceSummary) -> None:
+        """Nothing to do."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 import attrs
 
+from ...app import App
+from ...errors import ConfigurationError, PumpError
 from ...stores.ledger.parquet_ledger import ParquetLedger
-from .travelling import Luggage
+from .summary import TaskSummary
 
 
 @attrs.frozen(kw_only=True)
@@ -31,3 +36,145 @@ class TaskPlan:
     is_disk_shared: bool = False
     """Whether a task's disk is the driver's, so that a spill on it is found again."""
     prepare: Callable[[], object] | None = None
+
+
+# Cluster: where the tasks of a slice run.
+
+
+class Cluster(Protocol):
+    """Where tasks run."""
+
+    async def slots(self) -> int:
+        """How many tasks run at once, at the moment."""
+
+    @property
+    def is_one_machine(self) -> bool:
+        """Whether every task has the driver's own disk and working folder."""
+
+    async def run(self, plan: TaskPlan, tasks: int) -> list[TaskSummary]:
+        """Run so many tasks to their end. Raises `SliceFailed`. Cancelled, it kills them."""
+
+
+# Errors of runs on Spark.
+
+
+@attrs.frozen
+class SliceFailed(PumpError):
+    """Spark gave a slice up. What its tasks held comes again when its leases end."""
+
+    detail: str
+
+    def __str__(self) -> str:
+        return f"Spark gave up a slice: {self.detail}; its messages come again, so run it again"
+
+
+@attrs.frozen
+class TaskFailed(PumpError):
+    """A task broke by an error that is not one of ours; said here in words, as its class may be
+    known in the task only.
+    """
+
+    detail: str
+    trace: str = ""
+
+    def __str__(self) -> str:
+        return f"a task failed: {self.detail}"
+
+
+# Travelling: how an app gets from the driver into a task.
+#
+# | the app is                            | it travels  | and in the task                          |
+# |---------------------------------------|-------------|------------------------------------------|
+# | a name in a module that can be        | by name     | is the one that the module makes there,  |
+# | imported (`orders:app`)               |             | once a process                           |
+# | made in a notebook, or in `__main__`  | by value    | is a copy for every task                 |
+#
+# By name, what handlers know as `app` is the app that runs; by value too, since they travel with
+# it.
+
+
+@attrs.frozen(kw_only=True)
+class Named:
+    """An app in a module, and the folders to look for the module in."""
+
+    target: str
+    folders: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Packed:
+    """An app, pickled."""
+
+    blob: bytes = attrs.field(repr=False)
+    folders: tuple[str, ...] = ()
+
+
+Luggage = Named | Packed
+
+
+def packed(app: App) -> Luggage:
+    """The app, ready to travel. `ConfigurationError` says what of it cannot."""
+    named = _name_of(app)
+    if named is not None:
+        return named
+    from pyspark import cloudpickle
+
+    try:
+        return Packed(blob=cloudpickle.dumps(app), folders=_folders())
+    except Exception as error:  # broad: whatever a part of the user's raises when it is pickled
+        raise ConfigurationError(
+            "app",
+            type(error).__name__,
+            f"it cannot travel to the tasks ({error}); put it into a module of its own, as a name "
+            "that can be imported there, or make what cannot be pickled in the handlers",
+        ) from error
+
+
+def unpacked(luggage: Luggage) -> App:
+    """The app, in the task. Raises what its module, or a part of it, raises when it is loaded."""
+    for folder in luggage.folders:
+        if folder not in sys.path and Path(folder).is_dir():
+            sys.path.insert(0, folder)
+    if isinstance(luggage, Named):
+        from ...loading import load_app
+
+        return load_app(luggage.target)
+    from pyspark import cloudpickle
+
+    app: Any = cloudpickle.loads(luggage.blob)
+    assert isinstance(app, App)
+    return app
+
+
+def _folders() -> tuple[str, ...]:
+    """Where this process finds modules that nobody installed."""
+    found: list[str] = []
+    for path in sys.path:
+        folder = os.path.abspath(path)
+        is_installed = folder.startswith((sys.prefix, sys.base_prefix))
+        if not is_installed and os.path.isdir(folder) and folder not in found:
+            found.append(folder)
+    return tuple(found)
+
+
+def _name_of(app: App) -> Named | None:
+    """Where the app can be imported from, if it can: handlers of that module mean that one."""
+    for name, module in list(sys.modules.items()):
+        if name == "__main__" or not getattr(module, "__file__", None):
+            continue
+        for attribute, value in list(vars(module).items()):
+            if value is app:
+                return Named(target=f"{name}:{attribute}", folders=_folders())
+    return None
+
+
+def check_same(app: App, names: Sequence[str]) -> None:
+    """`ConfigurationError` unless the app has the subscriptions that it had on the driver."""
+    found = [each.name for each in app.subscriptions]
+    if found != list(names):
+        raise ConfigurationError(
+            "app",
+            found,
+            f"on the driver its subscriptions are {list(names)}; declare all of them in the "
+            "module, not after its import, and ship the same version to all machines",
+        )

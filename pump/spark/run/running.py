@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import attrs
 
 from ...app import App
+from ...capabilities import Capabilities
 from ...clock import SYSTEM_CLOCK, Clock
-from ...errors import StorageFailed
+from ...errors import ConfigurationError, StorageFailed
 from ...observability import vocabulary
 from ...observability.log import get_logger
 from ...stores.ledger.parquet_ledger import ParquetLedger
-from .checks import check_gateway, check_session, ledger_for
-from .cluster import Cluster
-from .driver import Driver
-from .listening import Listener, Silent
+from ...stores.ledger.reading import DEFAULT_FOLDER, ledger_from
+from .driver import Driver, Listener, Silent
 from .options import SparkRunOptions
-from .plan import TaskPlan
-from .run_folder import RunFolder, run_folder
-from .stopping import Stops, run_stoppable
+from .plan import Cluster, Luggage, TaskPlan, packed
+from .slicing import RunFolder, run_folder
 from .summary import SparkRun
-from .travelling import Luggage, packed
 
 _log = get_logger("pump.spark")
 
@@ -116,3 +119,127 @@ def _adopt(ledger: ParquetLedger, now_s: float) -> None:
             error=str(error),
             remedy="the rows are in its journals; the next run, or any pump, rolls them",
         )
+
+
+# Checks: what would keep an app from running on Spark, said before anything is started.
+
+_LOCAL_REMEDY = (
+    "its queues are files of one machine; serve them with `pump local`, which any machine reaches "
+    "as --gateway 'sqs://?endpoint=http://HOST:PORT'"
+)
+
+
+def check_gateway(capabilities: Capabilities) -> None:
+    """`ConfigurationError` unless tasks on other machines reach the same queues."""
+    if capabilities.spans_machines:
+        return
+    remedy = _LOCAL_REMEDY
+    if not capabilities.is_shared:
+        remedy = (
+            "its queues live in one process, and every task is another; use a broker that all of "
+            "them reach, such as sqs://, or `pump local` on this machine"
+        )
+    raise ConfigurationError("gateway", f"{capabilities.gateway}://", remedy)
+
+
+def ledger_for(app: App, asked: str | os.PathLike[str] | None) -> ParquetLedger:
+    """The ledger that the tasks write, with its path made absolute."""
+    if asked is not None:
+        chosen: object = ledger_from(asked if isinstance(asked, str) else Path(asked))
+    else:
+        chosen = app.ledger or ParquetLedger(DEFAULT_FOLDER)
+    if not isinstance(chosen, ParquetLedger):
+        raise ConfigurationError(
+            "ledger",
+            str(asked) if asked is not None else repr(chosen),
+            "tasks on several machines cannot write one SQLite file; name a folder for Parquet "
+            "files that all of them see, such as --ledger /mnt/shop/ledger",
+        )
+    return chosen.at(chosen.folder.absolute())
+
+
+def check_session(spark: Any) -> None:
+    """`ConfigurationError` unless this is a session that can run our tasks."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise ConfigurationError(
+            "spark",
+            type(spark).__name__,
+            "a Spark Connect session has no tasks of its own; run it where the driver runs, with "
+            "`pump spark run` or SparkSession.builder.master(…)",
+        )
+    speculation = spark.sparkContext.getConf().get("spark.speculation", "false")
+    # Spark reads it in any case, and `SparkConf.set` writes Python's own "True".
+    if speculation.lower() == "true":
+        raise ConfigurationError(
+            "spark.speculation",
+            speculation,
+            "a second copy of a task would be killed with messages in its hands; set it to false",
+        )
+
+
+# Stopping: signals to a driver that waits, whatever else runs in its process.
+#
+# The driver's event loop has a thread of its own, so that it works in a notebook too, and so that
+# the main thread is never inside the JVM when a signal comes.
+
+_T = TypeVar("_T")
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_WAIT_S = 0.5
+
+
+class Stops:
+    """Carries stops from any thread to whoever is to stop; those that came early too."""
+
+    def __init__(self) -> None:
+        # One signal may come while another is handled.
+        self._lock = threading.RLock()
+        self._early_count = 0
+        self._stop: Callable[[], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def ask(self) -> None:
+        """Stop; asked again, at once."""
+        with self._lock:
+            if self._stop is None or self._loop is None:
+                self._early_count += 1
+            else:
+                self._loop.call_soon_threadsafe(self._stop)
+
+    @contextmanager
+    def told_to(self, stop: Callable[[], None]) -> Iterator[None]:
+        """Call `stop` on the running loop, for each that was asked for."""
+        with self._lock:
+            self._stop, self._loop = stop, asyncio.get_running_loop()
+            early_count = self._early_count
+        for _ in range(early_count):
+            stop()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._stop = self._loop = None
+
+
+def run_stoppable(make: Callable[[Stops], Coroutine[Any, Any, _T]]) -> _T:
+    """Run a coroutine to its end; SIGTERM and Ctrl-C meanwhile are stops."""
+    stops = Stops()
+    with _handled(stops.ask), ThreadPoolExecutor(1, thread_name_prefix="pump-spark") as thread:
+        # Whatever it ends with is raised here, also what is no `Exception`.
+        ended = thread.submit(lambda: asyncio.run(make(stops)))
+        while not ended.done():
+            wait([ended], _WAIT_S)
+    return ended.result()
+
+
+@contextmanager
+def _handled(ask: Callable[[], None]) -> Iterator[None]:
+    """Have signals ask; PySpark's own handler of Ctrl-C would cancel every job."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only the main thread may handle signals: whoever runs us ends us.
+        return
+    before = {each: signal.signal(each, lambda number, frame: ask()) for each in _SIGNALS}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

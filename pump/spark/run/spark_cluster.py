@@ -12,8 +12,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import inheritable_thread_target
 
 from ...ids import new_id
-from .errors import SliceFailed
-from .plan import TaskPlan
+from .plan import SliceFailed, TaskPlan
 from .summary import TaskSummary
 from .task import run_task
 

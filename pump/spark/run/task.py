@@ -14,26 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import attrs
 
 from ...app import App
 from ...clock import Clock
 from ...dispatcher import Dispatcher
-from ...errors import ConfigurationError, PumpError, text_of
+from ...errors import ConfigurationError, GatewayError, PumpError, text_of
 from ...event_loop import run
-from ...ports import Gateway
+from ...ports import AdminPort, Gateway
 from ...subscription import OnRoutingFailure, Subscription
-from .errors import TaskFailed
-from .gate import Gate
-from .outcome_ledger import OutcomeLedger
-from .outcomes_first import OutcomesFirst
-from .plan import TaskPlan
-from .run_folder import RunFolder
-from .slice_watch import SliceWatch
+from .outcomes import Gate, OutcomeLedger, OutcomesFirst
+from .plan import TaskFailed, TaskPlan, check_same, unpacked
+from .slicing import Depth, RunFolder
 from .summary import Counts, TaskEnd, TaskSummary, losses
-from .travelling import check_same, unpacked
 
 
 def run_task(plan: TaskPlan, partition: Iterable[int]) -> Iterator[TaskSummary]:
@@ -173,3 +168,135 @@ def _portable(error: Exception) -> Exception:
         )
     trace = "".join(traceback.format_exception(error))
     return TaskFailed(f"{type(error).__name__}: {text_of(error)}", trace)
+
+
+# Task end: when a task has done its part. Pure.
+
+QUIET_S = 0.2
+"""Nothing came or went for this long: then it is worth asking whether the queues are empty."""
+SILENT_S = 5.0
+"""Nothing came for this long, and a receive came back empty, whatever the estimate says."""
+SPEECHLESS_S = 60.0
+"""Nothing came for this long, and no receive came back at all: somebody else may do better."""
+GRACE_S = 30.0
+"""How long what is in hand may take at the end of a slice; then the rest is handed back."""
+
+
+@attrs.frozen(kw_only=True)
+class TaskState:
+    """What is known of a running task."""
+
+    is_stop_asked: bool = False
+    has_quota: bool = True
+    """Whether more may be received."""
+    has_time: bool = True
+    in_hand: int = 0
+    quiet_s: float = 0.0
+    """How long nothing came or went."""
+    empty_looks: int = 0
+    """Receives since then that came back without a message."""
+    ready: int | None = None
+    """What could be received, when that is known."""
+    in_flight: int = 0
+    """What is said to be in other hands then; a receive may bring it all the same."""
+
+
+def task_end(state: TaskState) -> TaskEnd | None:
+    """Why the task is to receive nothing more; None to go on."""
+    if state.is_stop_asked:
+        return TaskEnd.STOPPED
+    if not state.has_time:
+        return TaskEnd.TIME
+    if not state.has_quota:
+        return TaskEnd.MESSAGES
+    if state.in_hand or state.quiet_s < QUIET_S:
+        return None
+    silent_s = SILENT_S if state.empty_looks else SPEECHLESS_S
+    is_empty = state.ready == 0 and (state.empty_looks > 0 or not state.in_flight)
+    return TaskEnd.EMPTY if is_empty or state.quiet_s >= silent_s else None
+
+
+# Slice watch: sees when a task has done its part, and that it ends without costing an attempt.
+#
+# Where every delivery counts, as on SQS, a message that is handed back untried has lost an attempt.
+# So only a stop hands back. At the end of a slice the gate is closed, the receives under way come
+# back, and what they bring is handled too.
+
+_LOOK_S = 0.05
+_MARKER_EVERY_S = 0.5
+_ASK_EVERY_S = 0.5
+
+
+class SliceWatch:
+    """Watches one task."""
+
+    def __init__(
+        self, gate: Gate, folder: RunFolder, clock: Clock, *, time_s: float, queues: Collection[str]
+    ) -> None:
+        self._gate = gate
+        self._folder = folder
+        self._clock = clock
+        self._ends_s = clock.now_s() + time_s
+        self._queues = sorted(set(queues))
+        self._is_stop_asked = False
+        self._marker_seen_s = float("-inf")
+        self._asked_s = float("-inf")
+        self._depth: Depth | None = None
+
+    async def wait(self, admin: AdminPort) -> TaskEnd:
+        """Return, with the reason, once the task is to drain."""
+        while (end := task_end(await self._state(admin))) is None:
+            await self._clock.sleep(_LOOK_S)
+        self._gate.close()
+        if end is not TaskEnd.STOPPED and not self._is_all_gone:
+            await self._finish()
+        return end
+
+    @property
+    def _is_all_gone(self) -> bool:
+        """Whether the queues are empty, so that no receive under way can bring anything."""
+        is_empty = self._depth is not None and not self._depth.total
+        return is_empty and not self._gate.in_hand
+
+    async def _finish(self) -> None:
+        """Let come what was asked for, and have it handled; a stop cuts it short."""
+        until_s = self._clock.now_s() + GRACE_S
+        while not self._gate.is_still and self._clock.now_s() < until_s:
+            await self._look_for_marker()
+            if self._is_stop_asked:
+                return
+            await self._clock.sleep(_LOOK_S)
+
+    async def _state(self, admin: AdminPort) -> TaskState:
+        await self._look_for_marker()
+        self._depth = await self._asked(admin)
+        now_s = self._clock.now_s()
+        return TaskState(
+            is_stop_asked=self._is_stop_asked,
+            has_quota=not self._gate.is_full,
+            has_time=now_s < self._ends_s,
+            in_hand=self._gate.in_hand,
+            quiet_s=now_s - self._gate.moved_at_s,
+            empty_looks=self._gate.empty_looks,
+            ready=None if self._depth is None else self._depth.ready,
+            in_flight=0 if self._depth is None else self._depth.in_flight,
+        )
+
+    async def _look_for_marker(self) -> None:
+        now_s = self._clock.now_s()
+        if now_s - self._marker_seen_s >= _MARKER_EVERY_S:
+            # In a thread: a network's file system may take its time.
+            self._is_stop_asked = await asyncio.to_thread(lambda: self._folder.is_stop_asked)
+            self._marker_seen_s = now_s
+
+    async def _asked(self, admin: AdminPort) -> Depth | None:
+        """What is in the queues, asked now and then while nothing moves; None when not known."""
+        now_s = self._clock.now_s()
+        is_quiet = not self._gate.in_hand and now_s - self._gate.moved_at_s >= QUIET_S
+        if not is_quiet or now_s - self._asked_s < _ASK_EVERY_S:
+            return None
+        self._asked_s = now_s
+        try:
+            return Depth.of([await admin.stats(queue) for queue in self._queues])
+        except GatewayError:
+            return None  # Who cannot be asked may have messages.

@@ -14,8 +14,8 @@ from ...clock import Clock
 from ...events import Event
 
 if TYPE_CHECKING:
-    from .locating import ledger_from
     from .parquet_ledger import ParquetLedger
+    from .reading import ledger_from
     from .sqlite_ledger import SqliteLedger
 
 __all__ = ["Ledger", "ParquetLedger", "SqliteLedger", "ledger_from"]
@@ -23,7 +23,7 @@ __all__ = ["Ledger", "ParquetLedger", "SqliteLedger", "ledger_from"]
 _HOMES = {
     "ParquetLedger": "parquet_ledger",
     "SqliteLedger": "sqlite_ledger",
-    "ledger_from": "locating",
+    "ledger_from": "reading",
 }
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import StorageFailed
-from .row_store import translated
+from .rows import translated
 from .schema import COLUMNS, VERSION, Kind, Row
 from .tally import NO_FAILURES, Query, Tally, bucket_edges
 

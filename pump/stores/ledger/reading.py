@@ -5,22 +5,21 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
-from ...errors import StorageFailed
-from . import layout
-from .journal import Range, waiting_rows
-from .parquet_ledger import parquet_module
-from .row_store import translated
-from .row_tally import tally_rows, tally_table
+from ...durations import parse_duration
+from ...errors import ConfigurationError, StorageFailed
+from . import Ledger, parquet_ledger
+from .parquet_ledger import ParquetLedger, Range, parquet_module, waiting_rows
+from .rows import translated
 from .schema import Row
-from .sqlite_file import snapshot
-from .sqlite_ledger import FORMAT
-from .tally import Query, Tally
+from .sqlite_ledger import FORMAT, SqliteLedger, snapshot
+from .tally import Query, Tally, tally_rows, tally_table
 
 _ROWS_AT_ONCE = 5_000
 _Batches = Iterator[tuple[int, list[Row]]]
@@ -72,7 +71,7 @@ class ParquetReader:
                 with suppress(StorageFailed):
                     for _, rows in batches:
                         found += sorted(row.time for row in rows)[:1]
-        for _, day_folder in layout.days_in(self.folder):
+        for _, day_folder in parquet_ledger.days_in(self.folder):
             in_day = [self._oldest_in(path) for path in _data_files(day_folder)]
             known = [each for each in in_day if each is not None]
             found += known
@@ -94,15 +93,15 @@ class ParquetReader:
         return tally
 
     def _journals(self, stack: ExitStack, tally: Tally) -> Iterator[tuple[Path, _Batches]]:
-        for path in layout.journals_in(self.folder):
+        for path in parquet_ledger.journals_in(self.folder):
             try:
                 yield path, stack.enter_context(waiting_rows(path))
             except StorageFailed as error:
                 _skip(path, error, tally)
 
     def _files(self, query: Query, tally: Tally) -> Iterator[tuple[date, Path]]:
-        for day, day_folder in layout.days_in(self.folder):
-            if day >= layout.day_of(query.since_us):
+        for day, day_folder in parquet_ledger.days_in(self.folder):
+            if day >= parquet_ledger.day_of(query.since_us):
                 for path in _data_files(day_folder, tally):
                     yield day, path
         with translated(self.folder):
@@ -148,14 +147,14 @@ class Rolled:
     def __init__(self, files: list[tuple[date, Path]]) -> None:
         self._ranges: dict[tuple[str, date], list[Range]] = {}
         for day, path in files:
-            file = layout.outcome_file(path, day)
+            file = parquet_ledger.outcome_file(path, day)
             if file is not None:
                 self._ranges.setdefault((file.writer, day), []).append(file.range)
 
     def has(self, writer: str, seq: int, row: Row) -> bool:
         if not self._ranges:
             return False
-        ranges = self._ranges.get((writer, layout.day_of(row.time)), ())
+        ranges = self._ranges.get((writer, parquet_ledger.day_of(row.time)), ())
         return any(first <= seq <= last for first, last in ranges)
 
 
@@ -193,10 +192,97 @@ def _data_files(day_folder: Path, tally: Tally | None = None) -> list[Path]:
 
 
 def _is_stranger(path: Path) -> bool:
-    return path.name[0] not in "._" and layout.day_named(path.name) is None
+    return path.name[0] not in "._" and parquet_ledger.day_named(path.name) is None
 
 
 def _skip(path: Path, error: StorageFailed, tally: Tally) -> None:
     # What has gone meanwhile was rolled, or too old.
     if path.exists():
         tally.skipped.append((str(path), error.detail))
+
+
+# Locating: ledgers by path or URL, for the command line and for configuration.
+#
+# A path that ends in `.db` or `.sqlite`, or is a file, is SQLite; any other is a folder of Parquet.
+# `sqlite://` and `parquet://` say it outright, and take `?keep=30d` and `?detail=no`.
+
+DEFAULT_FILE = Path(".pumphouse/ledger.db")
+DEFAULT_FOLDER = Path(".pumphouse/ledger")
+_SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+_TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+
+
+@attrs.frozen(kw_only=True)
+class Location:
+    """Where a ledger is, of which kind, and what was said about it."""
+
+    path: Path
+    is_sqlite: bool
+    keep: timedelta | None = None
+    detail: bool = True
+
+
+def ledger_from(where: str | Path) -> Ledger:
+    """The ledger that a path or a URL names; `ConfigurationError` when it names none.
+
+    `sqlite:///var/lib/shop/ledger.db`, `parquet:///var/lib/shop/ledger?keep=90d`, or a path.
+    Two slashes begin a relative path: `parquet://ledger`.
+    """
+    location = locate(where)
+    kind = SqliteLedger if location.is_sqlite else ParquetLedger
+    return kind(location.path, keep=location.keep, detail=location.detail)
+
+
+def reader_from(where: str | Path) -> LedgerReader:
+    """What reads the ledger that a path or a URL names."""
+    location = locate(where)
+    return SqliteReader(location.path) if location.is_sqlite else ParquetReader(location.path)
+
+
+def locate(where: str | Path) -> Location:
+    """Tell path and kind of a ledger that may not be there yet."""
+    text = str(where)
+    scheme, separator, _ = text.partition("://")
+    if isinstance(where, Path) or not separator:
+        path = Path(text)
+        is_sqlite = _is_sqlite(path)
+        return Location(path=path, is_sqlite=is_sqlite)
+    if scheme not in ("sqlite", "parquet"):
+        raise ConfigurationError("ledger", text, "use a path, sqlite:///file or parquet:///folder")
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise ConfigurationError("ledger", text, f"this is no URL: {error}") from None
+    path = Path(unquote(f"{parts.netloc}{parts.path}"))
+    if path == Path():
+        raise ConfigurationError("ledger", text, f"name a path behind {scheme}://")
+    return Location(path=path, is_sqlite=scheme == "sqlite", **_options(text, parts.query))
+
+
+def _is_sqlite(path: Path) -> bool:
+    # A name that is too long, or below what may not be read, is told of when it is opened.
+    with suppress(OSError):
+        if path.exists():
+            return path.is_file()
+    return path.suffix.lower() in _SQLITE_SUFFIXES
+
+
+def _options(url: str, query: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name == "keep":
+            options["keep"] = _keep(url, value)
+        elif name == "detail" and value.lower() in _TRUTHS:
+            options["detail"] = _TRUTHS[value.lower()]
+        else:
+            raise ConfigurationError(
+                "ledger", url, f"{name}={value} is not known here; use keep=30d or detail=no"
+            )
+    return options
+
+
+def _keep(url: str, value: str) -> timedelta:
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise ConfigurationError("ledger", url, str(error)) from None

@@ -21,7 +21,7 @@ from ...backoff import Backoff
 from ...clock import SYSTEM_CLOCK, breathe
 from ...events import Status
 from ...signals import DeferMessage, InvalidMessage, RejectMessage
-from ...strategy import hybrid
+from ...subscription import hybrid
 from .base import ContractTests
 from .rig import Rig
 from .workshop import Job, Workshop

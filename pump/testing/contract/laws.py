@@ -15,7 +15,7 @@ from ...context import Context, current_context
 from ...events import LeaseLostEvent
 from ...pipeline import Proceed
 from ...signals import DeferMessage, InvalidMessage, RejectMessage
-from ...strategy import hybrid
+from ...subscription import hybrid
 from ..builders import a_message
 from .base import ContractTests
 from .rig import Rig

@@ -13,8 +13,14 @@ from ...events import BestEffortOrderEvent
 from ...message import Message
 from ...outcome import Fate, RejectionReason
 from ...signals import DeferMessage, InvalidMessage, RejectMessage
-from ...strategy import FailureStrategy, dead_letter, hybrid, retry
-from ...subscription import MakeChannels, OnRoutingFailure
+from ...subscription import (
+    FailureStrategy,
+    MakeChannels,
+    OnRoutingFailure,
+    dead_letter,
+    hybrid,
+    retry,
+)
 from ..builders import a_message
 from .base import ContractTests
 from .rig import Rig

@@ -22,7 +22,7 @@ from ...ids import new_id
 from ...message import Delivery, Message
 from ...outcome import Ack, Refusal, Settlement
 from ...ports import AdminPort, ConsumerPort, Gateway, ProducerPort
-from ...requests import Command
+from ...processor import Command
 from ...stores.spill import MemorySpill
 from ...subscription import Subscription
 from .rig import Rig

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateways._aws.clients import Clients
+from gateways._aws.sdk_transport import Clients
 from pump.clock import breathe
 
 

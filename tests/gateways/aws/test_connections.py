@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 from hypothesis import given, strategies as st
 
-from gateways._aws.connections import Connections
+from gateways._aws.sdk_transport import Connections
 from pump.clock import breathe
 from pump.errors import ConnectionFailed, PoolExhausted
 from pump.testing.virtual_clock import VirtualClock

@@ -7,8 +7,8 @@ from importlib import metadata
 
 import pytest
 
+from gateways._aws.sdk_session import MINIMUM, PACKAGES, check_version
 from gateways._aws.settings import TransportKind
-from gateways._aws.versions import MINIMUM, PACKAGES, check_version
 from pump.errors import ConfigurationError
 
 from .conftest import Connect

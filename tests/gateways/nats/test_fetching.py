@@ -10,10 +10,8 @@ from typing import Any, cast
 import pytest
 
 from gateways.nats.calls import JetStream
-from gateways.nats.fetching import Wish, fetch
-from gateways.nats.inbox import Inbox
-from gateways.nats.incoming import Incoming
-from gateways.nats.pulls import Arrived
+from gateways.nats.link import Inbox, Incoming
+from gateways.nats.pulls import Arrived, Wish, fetch
 from pump.errors import ConnectionFailed
 from pump.testing import VirtualClock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateways.nats.incoming import Incoming
+from gateways.nats.link import Incoming
 from gateways.nats.pulls import Ending, Pull, pull_request
 from pump.testing import VirtualClock
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateways.nats.queue_facts import facts_of, time_s
-from gateways.nats.queue_settings import QueueSettings
+from gateways.nats.queue_settings import QueueSettings, facts_of, time_s
 from pump.capabilities import OrderingMode
 from pump.errors import ConfigurationError, UnsupportedOperation
 from pump.subscription import QueueSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateways.nats.session_record import SessionRecord, StoredRecord, pack, unpack
+from gateways.nats.session_locks import SessionRecord, StoredRecord, pack, unpack
 
 
 def test_when_a_record_is_written_then_it_reads_the_same() -> None:

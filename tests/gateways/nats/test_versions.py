@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateways.nats.versions import check_sdk, check_server, installed, numbers
+from gateways.nats.connection import check_sdk, check_server, installed, numbers
 from pump.errors import ConfigurationError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from gateways.nats.incoming import headers_of
+from gateways.nats.link import headers_of
 from gateways.nats.wire import (
     HEADER,
     MESSAGE_ID,

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from aiormq import exceptions as sdk
 
+from gateways.rabbitmq.connection import check_sdk, check_server, check_version
 from gateways.rabbitmq.errors import MAX_DETAIL, Where, fault_of, translated
-from gateways.rabbitmq.versions import check_sdk, check_server, check_version
 from pump.errors import (
     AccessDenied,
     ConfigurationError,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pamqp.header import ContentHeader
 
-from gateways.rabbitmq.legible import legible
+from gateways.rabbitmq.amqp import legible
 
 from .odd_headers import (
     CONTENT_TYPE,

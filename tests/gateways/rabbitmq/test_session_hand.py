@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateways.rabbitmq.session_hand import HeldMessage, SessionHand
+from gateways.rabbitmq.session import HeldMessage, SessionHand
 from gateways.rabbitmq.wire import encode
 from pump.message import Delivery, Message
 

@@ -11,8 +11,7 @@ import pytest
 from pamqp.commands import Basic
 
 from gateways.rabbitmq.amqp import Channel
-from gateways.rabbitmq.leases import Lease, Terms
-from gateways.rabbitmq.outstanding import Outstanding
+from gateways.rabbitmq.leases import Lease, Outstanding, Terms
 from gateways.rabbitmq.settling import Settling
 from gateways.rabbitmq.topology import Topology
 from gateways.rabbitmq.wire import Parcel, attempt_of

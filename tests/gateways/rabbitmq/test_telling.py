@@ -9,7 +9,7 @@ import pamqp.frame
 from pamqp.commands import Basic
 
 from gateways.rabbitmq import amqp
-from gateways.rabbitmq.outstanding import Outstanding
+from gateways.rabbitmq.leases import Outstanding
 from pump.clock import breathe
 
 from .fake_channel import FakeChannel

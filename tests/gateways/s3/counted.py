@@ -14,16 +14,15 @@ from itertools import count
 import attrs
 
 from gateways.s3.cost import Requests, Workload
-from gateways.s3.keys import QueueKeys
 from gateways.s3.layout import (
     Layout,
     QueueFacts,
+    QueueKeys,
     S3QueueSettings,
     StoredQueue,
     Surroundings,
 )
-from gateways.s3.store.driving import ObjectStore
-from gateways.s3.store.objects import Get, Reply, Request
+from gateways.s3.store.objects import Get, ObjectStore, Reply, Request
 from gateways.s3.store.server_time import ServerTime
 from pump.message import Delivery, Message
 from pump.outcome import Ack, Settlement

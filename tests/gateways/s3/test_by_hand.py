@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateways.s3 import Layout, S3Gateway
-from gateways.s3.keys import QueueKeys
+from gateways.s3.layout import QueueKeys
 from gateways.s3.queues import LOOK_AGAIN_S
 from pump.errors import MappingError, QueueMismatch, QueueNotFound, StorageFailed
 from pump.message import Delivery

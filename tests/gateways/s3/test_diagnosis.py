@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from gateways.s3 import S3Settings
-from gateways.s3.bucket_facts import BucketFacts, rules_of
-from gateways.s3.diagnosis import Skew, bucket_findings, queue_findings
+from gateways.s3.doctor import BucketFacts, Skew, bucket_findings, queue_findings, rules_of
 from gateways.s3.layout import Layout, QueueFacts
 from pump.errors import QueueMismatch
 from pump.findings import Finding, Level

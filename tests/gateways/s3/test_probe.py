@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from gateways.s3 import S3Gateway, S3Settings, Storage
-from gateways.s3.store.driving import drive
 from gateways.s3.store.objects import (
     Busy,
     List,
@@ -18,6 +17,7 @@ from gateways.s3.store.objects import (
     Reply,
     Request,
     Unknown,
+    drive,
 )
 from gateways.s3.store.probe import probe
 from gateways.s3.store.server_time import ServerTime

@@ -8,12 +8,18 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gateways.s3.keys import QueueKeys
-from gateways.s3.layout import Layout, QueueFacts
-from gateways.s3.queue_file import QueueFile, declare, decode, encode, read, reread, validate
-from gateways.s3.queue_options import Wanted
-from gateways.s3.store.driving import Steps
-from gateways.s3.store.objects import Busy, Put, Refused, Reply, Request, Unknown, Written
+from gateways.s3.layout import Layout, QueueFacts, QueueKeys
+from gateways.s3.queue_options import (
+    QueueFile,
+    Wanted,
+    declare,
+    decode,
+    encode,
+    read,
+    reread,
+    validate,
+)
+from gateways.s3.store.objects import Busy, Put, Refused, Reply, Request, Steps, Unknown, Written
 from pump.capabilities import OrderingMode
 from pump.errors import ConfigurationError, ConnectionFailed, QueueMismatch, QueueNotFound
 from pump.subscription import QueueSpec

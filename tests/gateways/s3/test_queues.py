@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateways.s3 import Layout
-from gateways.s3.keys import QueueKeys
+from gateways.s3.layout import QueueKeys
 from gateways.s3.store.objects import Put
 from pump.capabilities import OrderingMode
 from pump.errors import ConnectionFailed, MessageTooLarge, QueueMismatch, QueueNotFound

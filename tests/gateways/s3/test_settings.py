@@ -16,7 +16,7 @@ from gateways.s3 import (
     TransportKind,
     from_url,
 )
-from gateways.s3.sdk import check_version
+from gateways.s3.gateway import check_version
 from pump import App
 from pump.errors import ConfigurationError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from gateways.servicebus.session_record import record, rests_until
+from gateways.servicebus.session import record, rests_until
 
 
 @given(st.floats(min_value=1, max_value=1e12))

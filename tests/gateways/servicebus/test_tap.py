@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateways.servicebus.handle import Chores
+from gateways.servicebus.connection import Chores
 from gateways.servicebus.tap import Tap
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConnectionFailed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateways.servicebus.versions import MINIMUM, check_sdk, check_version, installed
+from gateways.servicebus.connection import MINIMUM, check_sdk, check_version, installed
 from pump.errors import ConfigurationError
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gateways.sqs.diagnosis import Case, findings_of
-from gateways.sqs.permissions import DELETE, EXTEND
-from gateways.sqs.queue_facts import QueueFacts
+from gateways.sqs.doctor import DELETE, EXTEND, Case, QueueFacts, findings_of
 from pump import Command, Subscription
-from pump.findings import Finding, Level
-from pump.handler_times import HandlerTimes
+from pump.findings import Finding, HandlerTimes, Level
 
 from .paper_aws import new_attributes
 

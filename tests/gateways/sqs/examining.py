@@ -11,8 +11,7 @@ from gateways._aws.transport import Reply, Request
 from gateways.sqs.doctor import examine
 from pump import Command, Subscription
 from pump.errors import AccessDenied
-from pump.findings import Finding, Level
-from pump.handler_times import HandlerTimes
+from pump.findings import Finding, HandlerTimes, Level
 from pump.subscription import MakeChannels
 
 from .clouds import Cloud

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from gateways.sqs.chunks import chunked
+from gateways.sqs.producer import chunked
 from gateways.sqs.wire import Entry
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gateways.sqs.queue_facts import QueueFacts
+from gateways.sqs.doctor import QueueFacts
 from pump.errors import ConfigurationError
 from pump.findings import Level
 

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateways.sqs.permissions import DELETE, EXTEND, FIND, READ, RECEIVE, SEND
-from gateways.sqs.queue_facts import QueueFacts, Redrive
+from gateways.sqs.doctor import DELETE, EXTEND, FIND, READ, RECEIVE, SEND, QueueFacts, Redrive
 from pump.backoff import Backoff
-from pump.findings import Level
-from pump.handler_times import HandlerTimes
-from pump.strategy import dead_letter, hybrid, retry
+from pump.findings import HandlerTimes, Level
+from pump.subscription import dead_letter, hybrid, retry
 
 from .cases import OTHER_ARN, a_case, arn_of, facts, missing, notes, problems, the_only
 

@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateways.sqs.doctor import examine
-from gateways.sqs.permissions import DELETE, EXTEND, RECEIVE, SEND
+from gateways.sqs.doctor import DELETE, EXTEND, RECEIVE, SEND, examine
 from pump.findings import Level
 
 from .clouds import CLOUDS, Cloud, open_cloud

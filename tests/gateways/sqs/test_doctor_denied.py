@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateways.sqs.doctor import examine
-from gateways.sqs.permissions import DELETE, EXTEND, FIND, READ, SEND
+from gateways.sqs.doctor import DELETE, EXTEND, FIND, READ, SEND, examine
 from pump.errors import ConnectionFailed, CredentialsExpired, Throttled
-from pump.findings import Level
-from pump.handler_times import HandlerTimes
+from pump.findings import HandlerTimes, Level
 
 from .clouds import Cloud
 from .examining import a_subscription, deny, fail, found, make_all, paper_aws, problems

@@ -10,8 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from gateways.sqs.queue_options import QueueOptions
-from gateways.sqs.queue_settings import QueueSettings
+from gateways.sqs.queue_settings import QueueOptions, QueueSettings
 from gateways.sqs.topics import permitting
 from pump.capabilities import OrderingMode
 from pump.errors import ConfigurationError, UnsupportedOperation

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from gateways.sqs.receipts import Receipts
+from gateways.sqs.inbound import Receipts
 from pump.errors import ConnectionFailed, InvalidReceipt, Throttled
 from pump.testing import VirtualClock, a_message, abandon, ack, defer
 

@@ -11,9 +11,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from pump.cli.reports import _COUNTS
-from pump.observability.fields import PLAIN, TEXTS
-from pump.observability.log import get_logger
+from pump.cli.run_report import _COUNTS
+from pump.observability.log import PLAIN, TEXTS, get_logger
 from pump.observability.redaction import REDACTED
 from tests.architecture.source import PACKAGES, Source, sources
 
@@ -89,7 +88,7 @@ def test_every_field_of_ours_is_on_the_allow_list() -> None:
         for name in call.fields - PLAIN - TEXTS - {"exc_info"}
     }
 
-    assert sorted(unknown) == [], "add them to pump/observability/fields.py, if they are safe"
+    assert sorted(unknown) == [], "add them to pump/observability/log.py, if they are safe"
 
 
 def test_every_line_is_logged_where_it_is_written() -> None:

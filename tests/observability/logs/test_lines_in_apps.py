@@ -9,8 +9,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from pump import Message
-from pump.loop.ending import Ending
-from pump.loop.lines import DeliveryLines
+from pump.loop.delivery_log import DeliveryLines
+from pump.loop.processing import Ending
 from pump.outcome import ACK, Reject, RejectionReason
 from pump.testing.builders import a_delivery, a_message
 from pump.testing.virtual_clock import VirtualClock

@@ -15,12 +15,12 @@ import pytest
 from gateways.sqs import AwsSettings, Credentials, SqsGateway, SqsSettings, TransportKind
 from gateways.sqs_server.server import SqsServer
 from pump import Message, dead_letter, headers
-from pump.cli.run_options import RunOptions
 from pump.cli.settings import Settings
 from pump.clock import SYSTEM_CLOCK
 from pump.crypto import Encryption, Key, KeyRing
 from pump.errors import ConfigurationError, ConnectionFailed, PumpError
 from pump.gateway_url import gateway_from_url
+from pump.processes.ipc import RunOptions
 from pump.secret import revealed
 from pump.serving import ServerOptions
 from pump.stores.spill import MemorySpill, SqliteSpill

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from opentelemetry import baggage, propagate
 from opentelemetry.trace import get_current_span
 
-from pump.observability.otel.carriers import readable
+from pump.observability.otel.tracing import readable
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 PIECES = st.sampled_from(

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pump.cli.run_options import RunOptions
 from pump.cli.settings import Settings
 from pump.cli.telemetry import TelemetryChoice, telemetry_choice, telemetry_of
 from pump.errors import ConfigurationError
 from pump.observability.metrics import Metrics
 from pump.observability.otel import OpenTelemetry
+from pump.processes.ipc import RunOptions
 from tests.cli.programs import pump, running
 
 from .collector import collecting

@@ -13,8 +13,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from pump import headers
 from pump.errors import ConnectionFailed
 from pump.observability.otel import OpenTelemetry
-from pump.observability.otel.propagation import Propagation
-from pump.strategy import dead_letter
+from pump.observability.otel.tracing import Propagation
+from pump.subscription import dead_letter
 from pump.testing.builders import a_message
 from tests.core.rig import Rig, Work
 

@@ -18,7 +18,7 @@ from opentelemetry.sdk.metrics.export import (
 from pump.errors import ConnectionFailed, SendFailed, Throttled
 from pump.observability.counters import Counters
 from pump.observability.metrics import Metrics
-from pump.observability.metrics_histogram import BOUNDS_S, Histogram
+from pump.observability.metrics_catalogue import BOUNDS_S, Histogram
 from pump.observability.otel import OpenTelemetry
 from pump.signals import InvalidMessage, RejectMessage
 from pump.testing.builders import a_delivery, a_message, a_subscription

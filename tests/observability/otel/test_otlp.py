@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pump.observability.metrics_histogram import BOUNDS_S
+from pump.observability.metrics_catalogue import BOUNDS_S
 from pump.observability.otel import OpenTelemetry
 from tests.core.rig import Rig
 

@@ -18,9 +18,9 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext
 from pump.errors import ConfigurationError, ConnectionFailed
 from pump.observability import vocabulary
 from pump.observability.otel import OpenTelemetry
-from pump.observability.otel.providers import run_within
-from pump.observability.otel.trouble import Trouble
-from pump.strategy import dead_letter
+from pump.observability.otel.telemetry import run_within
+from pump.observability.otel.tracing import Trouble
+from pump.subscription import dead_letter
 from tests.core.rig import Rig, Work
 
 from .collector import collecting

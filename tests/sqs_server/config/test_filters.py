@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateways.sqs_server.config.entry import Unusable
-from gateways.sqs_server.config.filters import parse_body, passes, read_filters
+from gateways.sqs_server.config.patterns import parse_body, passes, read_filters
 
 
 def record(body: str, **more: Any) -> dict[str, Any]:

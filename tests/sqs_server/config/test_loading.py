@@ -15,7 +15,7 @@ from gateways.sqs_server.config import (
     QueueConfig,
     load_config,
 )
-from gateways.sqs_server.config.filters import read_filters
+from gateways.sqs_server.config.patterns import read_filters
 from pump.errors import ConfigurationError
 
 TOML = """

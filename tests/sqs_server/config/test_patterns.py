@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gateways.sqs_server.config.entry import Unusable
-from gateways.sqs_server.config.pattern_reading import read_pattern
-from gateways.sqs_server.config.patterns import matches
+from gateways.sqs_server.config.patterns import matches, read_pattern
 
 
 def is_match(pattern: dict[str, Any], event: dict[str, Any]) -> bool:

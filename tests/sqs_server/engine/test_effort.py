@@ -17,8 +17,7 @@ from gateways.sqs_server.engine import Engine, SqliteStore, recovery
 from gateways.sqs_server.engine.codec import pack_settings
 from gateways.sqs_server.engine.entries import Content, Entry, Purged, Removed
 from gateways.sqs_server.engine.record import Record
-from gateways.sqs_server.engine.schema import KEY, SCHEMA
-from gateways.sqs_server.engine.scribe import take_down
+from gateways.sqs_server.engine.scribe import KEY, SCHEMA, take_down
 from gateways.sqs_server.settings import QueueSettings
 from pump.testing.virtual_clock import VirtualClock
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from hypothesis import given, strategies as st
 
-from gateways.sqs_server.engine.identity import Identity, read_receipt, receipt_of
+from gateways.sqs_server.engine.record import Identity, read_receipt, receipt_of
 from gateways.sqs_server.model import Attribute, NewMessage
 
 _NUMBERS = st.integers(0, (1 << 60) - 1)

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from gateways.sqs_server.http import Bound, HttpServer
-from gateways.sqs_server.http.ordinary import OrdinaryReader
+from gateways.sqs_server.http.connection import OrdinaryReader
 from gateways.sqs_server.protocol import Call
 
 Operate = Callable[[Call], Awaitable[Mapping[str, Any]]]

@@ -8,11 +8,15 @@ from typing import Any
 
 from aiohttp import web
 
-from gateways.sqs_server.http.connection import Connection, FastLane
+from gateways.sqs_server.http.connection import (
+    Connection,
+    FastLane,
+    HttpLimits,
+    OrdinaryReader,
+    OrdinaryRequest,
+    Watch,
+)
 from gateways.sqs_server.http.exchange import Access, Exchange
-from gateways.sqs_server.http.limits import HttpLimits
-from gateways.sqs_server.http.ordinary import OrdinaryReader, OrdinaryRequest
-from gateways.sqs_server.http.watch import Watch
 from pump.clock import breathe
 from pump.testing.virtual_clock import VirtualClock
 

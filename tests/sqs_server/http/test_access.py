@@ -14,7 +14,7 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from gateways.sqs_server.http import HttpServer
-from gateways.sqs_server.http.binding import bind, is_loopback, port_of
+from gateways.sqs_server.http.server import bind, is_loopback, port_of
 from pump.errors import ConfigurationError
 
 from .conftest import World, json_request

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gateways.sqs_server.http import HttpLimits
-from gateways.sqs_server.http.ordinary import OrdinaryReader
+from gateways.sqs_server.http.connection import OrdinaryReader
 from gateways.sqs_server.protocol import Call
 
 from .conftest import json_request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateways.sqs_server.http.origin import refusal_of, refusal_of_change
+from gateways.sqs_server.http.exchange import refusal_of, refusal_of_change
 
 NOBODY: frozenset[str] = frozenset()
 

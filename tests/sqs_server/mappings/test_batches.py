@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateways.sqs_server.config.filters import read_filters
+from gateways.sqs_server.config.patterns import read_filters
 from gateways.sqs_server.engine import ReceiptProblem
 from pump.testing.virtual_clock import VirtualClock
 

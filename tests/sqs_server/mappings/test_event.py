@@ -6,8 +6,13 @@ import hashlib
 
 import pytest
 
-from gateways.sqs_server.mappings.context import make_context
-from gateways.sqs_server.mappings.event import make_event, make_item, make_record, split_by_size
+from gateways.sqs_server.mappings.event_source import (
+    make_event,
+    make_item,
+    make_record,
+    split_by_size,
+)
+from gateways.sqs_server.mappings.invoking import make_context
 from gateways.sqs_server.model import Attribute, QueueAddress
 from pump.testing.virtual_clock import VirtualClock
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gateways.sqs_server.config import MappingConfig
-from gateways.sqs_server.config.filters import read_filters
+from gateways.sqs_server.config.patterns import read_filters
 from gateways.sqs_server.mappings import EventSource, Mapping
 from pump.errors import ConfigurationError
 from pump.testing.virtual_clock import VirtualClock

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from gateways.sqs_server.mappings.response import (
+from gateways.sqs_server.mappings.invoking import (
     MAX_ANSWER_BYTES,
     MalformedResponse,
     as_json,

@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from gateways.sqs_server.operations.characters import encode_legal
+from gateways.sqs_server.operations.message_attributes import encode_legal
 
 _AS_DOCUMENTED = re.compile("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gateways.sqs_server.model import Attribute
-from gateways.sqs_server.operations.digests import (
+from gateways.sqs_server.operations.message_attributes import (
     attributes_digest,
     body_digest,
     digest_and_weight,

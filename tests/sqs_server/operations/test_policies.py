@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateways.sqs_server.errors import SqsError
-from gateways.sqs_server.operations.policies import check_policy
+from gateways.sqs_server.operations.permissions import check_policy
 
 _STATEMENT = {
     "Sid": "send",

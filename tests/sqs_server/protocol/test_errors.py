@@ -8,7 +8,7 @@ import pytest
 
 from gateways.sqs_server import errors
 from gateways.sqs_server.errors import SqsError
-from gateways.sqs_server.http import refusals
+from gateways.sqs_server.http import sigv4
 from gateways.sqs_server.protocol import render_error
 
 from .botocore_side import service, understand
@@ -50,13 +50,13 @@ EVERY_ERROR = [
     errors.request_throttled(),
     errors.internal_failure(),
     errors.service_unavailable(),
-    refusals.request_too_large(2),
-    refusals.request_timeout(),
-    refusals.missing_authentication_token(),
-    refusals.invalid_client_token_id(),
-    refusals.incomplete_signature("No."),
-    refusals.signature_does_not_match(),
-    refusals.request_expired(),
+    sigv4.request_too_large(2),
+    sigv4.request_timeout(),
+    sigv4.missing_authentication_token(),
+    sigv4.invalid_client_token_id(),
+    sigv4.incomplete_signature("No."),
+    sigv4.signature_does_not_match(),
+    sigv4.request_expired(),
 ]
 
 

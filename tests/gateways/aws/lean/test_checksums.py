@@ -7,7 +7,7 @@ from base64 import b64encode
 
 import pytest
 
-from gateways._aws.lean.checksums import crc32
+from gateways._aws.lean.s3 import crc32
 from pump.errors import ConnectionFailed
 
 from ..conftest import Connect

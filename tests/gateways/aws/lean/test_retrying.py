@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.retries import standard
 
-from gateways._aws.lean.retrying import RetryPolicy
+from gateways._aws.lean.service import RetryPolicy
 
 BUSY: dict[str, Any] = {
     "Error": {"Code": "SlowDown"},

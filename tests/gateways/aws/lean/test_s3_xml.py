@@ -7,7 +7,7 @@ from xml.etree.ElementTree import fromstring
 import pytest
 from hypothesis import given, strategies as st
 
-from gateways._aws.lean.s3_xml import deletion, read_deletion, read_listing, root_of
+from gateways._aws.lean.s3 import deletion, read_deletion, read_listing, root_of
 
 NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
 # What XML 1.0 can hold at all.

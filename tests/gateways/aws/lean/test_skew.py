@@ -8,7 +8,7 @@ from email.utils import formatdate
 
 import pytest
 
-from gateways._aws.lean.skew import AwsTime, skew_s
+from gateways._aws.lean.service import AwsTime, skew_s
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import AccessDenied, CredentialsExpired
 from pump.testing.virtual_clock import VirtualClock

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateways._aws.lean.checksums import crc32
+from gateways._aws.lean.s3 import crc32
 
 from ..certificates import Authority
 from ..conftest import Connect

@@ -204,7 +204,7 @@ async def test_when_the_server_is_too_old_then_it_is_said_on_connecting(
     nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R77: no such server can be had, so this one counts as old."""
-    monkeypatch.setattr("gateways.nats.versions.MINIMUM_SERVER", (99, 0))
+    monkeypatch.setattr("gateways.nats.connection.MINIMUM_SERVER", (99, 0))
 
     error = await refused(nats.url)
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from gateways.s3.layout import QueueFacts
-from gateways.s3.leases.limits import MAX_BATCH_COUNT
-from gateways.s3.leases.names import BatchId, batch_key
+from gateways.s3.leases.codec import BatchId, batch_key
+from gateways.s3.leases.outbox import MAX_BATCH_COUNT
 from gateways.s3.store.objects import Put, Request
 from pump.clock import breathe
 from pump.errors import SendFailed

@@ -8,25 +8,36 @@ from typing import Any
 import pytest
 
 from gateways.s3.leases.codec import (
+    BatchId,
     Content,
     Lease,
     Letter,
+    MessageId,
+    batch_key,
     decode_lease,
     decode_tail,
     encode_batch,
+    lease_key,
+    lease_keys,
 )
-from gateways.s3.leases.names import BatchId, MessageId, batch_key, lease_key, lease_keys
-from gateways.s3.leases.protocol.batches import clean_up, confirm, put_batch, read_batch
-from gateways.s3.leases.protocol.numbers import KnownTail, Numbers, take_numbers
-from gateways.s3.leases.protocol.tenancy import (
+from gateways.s3.leases.protocol import (
+    MAX_TRIES,
+    KnownTail,
+    Lost,
+    Numbers,
     Tenancy,
+    Undecided,
     ack,
     claim_fresh,
+    clean_up,
+    confirm,
     hand_back,
+    put_batch,
+    read_batch,
     reclaim,
     renew,
+    take_numbers,
 )
-from gateways.s3.leases.protocol.writing import MAX_TRIES, Lost, Undecided
 from gateways.s3.store.objects import Missing, Put, Remove, Written
 from pump.testing.builders import a_message
 from tests.gateways.s3.leases.worlds import (

@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from gateways.s3.layout import S3QueueSettings
-from gateways.s3.leases.names import BatchId, MessageId, batch_key, lease_key
+from gateways.s3.leases.codec import BatchId, MessageId, batch_key, lease_key
 from gateways.s3.limits import MAX_BODY_BYTES
 from gateways.s3.store.objects import List, Put, Remove, Reply, Request
 from pump.clock import breathe

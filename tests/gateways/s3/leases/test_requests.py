@@ -9,7 +9,7 @@ import pytest
 from gateways.s3.cost import Workload
 from gateways.s3.layout import Layout, S3QueueSettings
 from gateways.s3.leases import LeasedQueue
-from gateways.s3.leases.protocol.numbers import take_numbers
+from gateways.s3.leases.protocol import take_numbers
 from pump.testing.builders import a_message
 from tests.gateways.s3.counted import counted
 from tests.gateways.s3.leases.worlds import (

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from gateways.s3.layout import S3QueueSettings
-from gateways.s3.leases.codec import decode_lease, encode_lease
-from gateways.s3.leases.names import MessageId, lease_key
+from gateways.s3.leases.codec import MessageId, decode_lease, encode_lease, lease_key
 from gateways.s3.store.objects import Get, List, Put, Remove, Request
 from pump.errors import ConnectionFailed
 from pump.outcome import ABANDON, ACK, Defer, Settlement

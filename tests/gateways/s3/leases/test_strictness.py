@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from gateways.s3.leases.codec import Lease, encode_lease
-from gateways.s3.leases.names import BatchId, MessageId, batch_key, lease_key
-from gateways.s3.leases.protocol.strictness import confirm_head
-from gateways.s3.leases.protocol.writing import Gone
+from gateways.s3.leases.codec import BatchId, Lease, MessageId, batch_key, encode_lease, lease_key
+from gateways.s3.leases.protocol import Gone, confirm_head
 from gateways.s3.store.objects import Put
 from tests.gateways.s3.leases.worlds import KEYS, a_bucket, a_lease, play
 from tests.gateways.s3.model_store import ModelS3

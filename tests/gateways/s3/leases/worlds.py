@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar
 
-from gateways.s3.keys import QueueKeys
-from gateways.s3.layout import QueueFacts, S3QueueSettings, Surroundings
+from gateways.s3.layout import QueueFacts, QueueKeys, S3QueueSettings, Surroundings
 from gateways.s3.leases import LeasedQueue
 from gateways.s3.leases.codec import Lease
-from gateways.s3.store.driving import Steps
-from gateways.s3.store.objects import Busy, Put, Refused, Reply, Request, Unknown
+from gateways.s3.store.objects import Busy, Put, Refused, Reply, Request, Steps, Unknown
 from gateways.s3.store.server_time import ServerTime
 from pump.clock import breathe
 from pump.errors import ConnectionFailed

@@ -21,8 +21,7 @@ from gateways.s3.log.entries import (
     Take,
     hold,
 )
-from gateways.s3.log.results import Applied, Takings
-from gateways.s3.log.state import Replica, configure
+from gateways.s3.log.state import Applied, Replica, Takings, configure
 
 WRITERS = ("ann", "bob", "cy")
 

@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 import attrs
 
 from gateways._engine.settings import QueueSettings
-from gateways.s3.keys import QueueKeys
+from gateways.s3.layout import QueueKeys
 from gateways.s3.log.commit import Committed, Draft, commit
 from gateways.s3.log.entries import Op
 from gateways.s3.log.follower import Follower
-from gateways.s3.store.driving import Steps
-from gateways.s3.store.objects import Busy, Put, Refused, Remove, Reply, Request, Unknown
+from gateways.s3.store.objects import Busy, Put, Refused, Remove, Reply, Request, Steps, Unknown
 from gateways.s3.store.server_time import ServerTime
 from pump.errors import ConnectionFailed
 

@@ -7,12 +7,10 @@ import pytest
 from gateways.s3.log import codec, commit
 from gateways.s3.log.commit import Committed
 from gateways.s3.log.entries import Lot, Send, Settle, Take, hold
-from gateways.s3.log.follower import MAX_FAULTS, clean, refresh
-from gateways.s3.log.results import Refusals, Sent, Takings
+from gateways.s3.log.follower import MAX_FAULTS, clean, refresh, take_snapshot
 from gateways.s3.log.segments import sweep
-from gateways.s3.log.snapshot import take_snapshot
-from gateways.s3.store.driving import Steps
-from gateways.s3.store.objects import Get, Put, Refused, Unknown, Written
+from gateways.s3.log.state import Refusals, Sent, Takings
+from gateways.s3.store.objects import Get, Put, Refused, Steps, Unknown, Written
 from pump.errors import ConnectionFailed, StorageFailed
 
 from .steps import KEYS, Bench, Died, Fault, Writer

@@ -8,9 +8,17 @@ import pytest
 from gateways._engine.settings import QueueSettings
 from gateways.s3.log import codec
 from gateways.s3.log.entries import Configure, Entry, Lot, Purge, Send, Settle, Sweep, Take, hold
-from gateways.s3.log.results import Purged, Refusals, Sent, Takings
-from gateways.s3.log.snapshot import restore, take_snapshot
-from gateways.s3.log.state import BURIAL_S, MAX_WRITERS, Replica, configure
+from gateways.s3.log.follower import restore, take_snapshot
+from gateways.s3.log.state import (
+    BURIAL_S,
+    MAX_WRITERS,
+    Purged,
+    Refusals,
+    Replica,
+    Sent,
+    Takings,
+    configure,
+)
 from pump.errors import StorageFailed
 
 from .logs import RandomLog

@@ -7,12 +7,21 @@ from random import Random
 import pytest
 
 from gateways._engine.settings import QueueSettings
-from gateways.s3.log.entries import Lot, Op, Purge, Send, Settle, Take, hold
-from gateways.s3.log.results import Applied, Refusals, Takings
-from gateways.s3.log.session_entries import Accept, Release, Renew, TakeInSession
-from gateways.s3.log.session_state import Granted, NotGranted, Released
-from gateways.s3.log.snapshot import take_snapshot
-from gateways.s3.log.state import Replica
+from gateways.s3.log.entries import (
+    Accept,
+    Lot,
+    Op,
+    Purge,
+    Release,
+    Renew,
+    Send,
+    Settle,
+    Take,
+    TakeInSession,
+    hold,
+)
+from gateways.s3.log.follower import take_snapshot
+from gateways.s3.log.state import Applied, Granted, NotGranted, Refusals, Released, Replica, Takings
 
 from .logs import RandomLog
 from .test_replicas import SETTINGS, an_entry, from_a_snapshot, looks, through_the_codec

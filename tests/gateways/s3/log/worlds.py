@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import attrs
 
-from gateways._engine.capabilities import ENGINE
+from gateways._engine.ports import ENGINE
 from gateways._engine.settings import QueueSettings, is_bare
-from gateways.s3.keys import QueueKeys
-from gateways.s3.layout import Layout, QueueFacts, S3QueueSettings, Surroundings
+from gateways.s3.layout import Layout, QueueFacts, QueueKeys, S3QueueSettings, Surroundings
 from gateways.s3.limits import MAX_BODY_BYTES
 from gateways.s3.log.queue import LoggedQueue
-from gateways.s3.store.driving import ObjectStore
+from gateways.s3.store.objects import ObjectStore
 from gateways.s3.store.server_time import ServerTime
 from pump.capabilities import Capabilities
 from pump.clock import Clock

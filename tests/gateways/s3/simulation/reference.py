@@ -22,7 +22,6 @@ from typing import Any
 import attrs
 
 from gateways.s3.layout import QueueFacts, S3QueueSettings, Surroundings
-from gateways.s3.store.driving import Steps, drive
 from gateways.s3.store.objects import (
     Busy,
     Found,
@@ -33,8 +32,10 @@ from gateways.s3.store.objects import (
     Put,
     Refused,
     Remove,
+    Steps,
     Unknown,
     Written,
+    drive,
 )
 from pump.errors import InvalidReceipt, Throttled
 from pump.message import Delivery, Message

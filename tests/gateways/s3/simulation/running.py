@@ -9,8 +9,7 @@ from random import Random
 
 import attrs
 
-from gateways.s3.keys import QueueKeys
-from gateways.s3.layout import QueueFacts, Surroundings
+from gateways.s3.layout import QueueFacts, QueueKeys, Surroundings
 from gateways.s3.store.objects import Reply, Request
 from pump.message import Message
 from tests.gateways.s3.model_store import ModelS3

@@ -145,7 +145,7 @@ async def test_when_the_service_does_not_answer_any_more_then_closing_ends_all_t
     """Law 5: each request would be waited for, one after the other, for half a minute."""
     monkeypatch.setattr("gateways.servicebus.gateway.HANDING_BACK_S", 1.0)
     monkeypatch.setattr("gateways.servicebus.connection.CLOSING_S", 1.0)
-    monkeypatch.setattr("gateways.servicebus.handle.CLOSING_S", 1.0)
+    monkeypatch.setattr("gateways.servicebus.connection.CLOSING_S", 1.0)
     async with TcpProxy(servicebus.amqp_port) as proxy:
         gateway = await open_gateway(port=proxy.port)
         subscription = a_subscription(name)

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from pump.backoff import Backoff
-from pump.strategy import retry
+from pump.subscription import retry
 from tests.brokers.aws_account import AwsAccount
 from tests.brokers.fault_plan import NO_FAULTS, FaultPlan
 

@@ -12,7 +12,7 @@ from pump.backoff import Backoff
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import InvalidReceipt
 from pump.signals import DeferMessage
-from pump.strategy import FailureStrategy, dead_letter, hybrid, retry
+from pump.subscription import FailureStrategy, dead_letter, hybrid, retry
 from pump.testing.builders import a_message
 
 from .bench import Bench, Job, raising

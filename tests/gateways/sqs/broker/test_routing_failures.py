@@ -14,8 +14,7 @@ from pump.outcome import RejectionReason
 from pump.ports import AdminPort, ConsumerPort, ProducerPort
 from pump.rejection import enrich
 from pump.signals import RejectMessage
-from pump.strategy import dead_letter
-from pump.subscription import MakeChannels, OnRoutingFailure, Subscription
+from pump.subscription import MakeChannels, OnRoutingFailure, Subscription, dead_letter
 from pump.sweeper import Sweeper, Swept
 
 from .bench import Bench, raising

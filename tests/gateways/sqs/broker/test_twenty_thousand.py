@@ -21,7 +21,7 @@ from pump.message import Message
 from pump.ports import ProducerPort
 from pump.signals import DeferMessage, InvalidMessage, RejectMessage
 from pump.stores.spill import MemorySpill
-from pump.strategy import hybrid
+from pump.subscription import hybrid
 from pump.testing.contract.workshop import Entry, Outage, WatchedGateway
 from tests.brokers.fault_plan import FaultPlan
 

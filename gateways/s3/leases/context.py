@@ -1,0 +1,211 @@
+"""The desk: what the parts of one queue share, and how they make leases."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+import attrs
+from msgspec.structs import replace
+
+from pump.clock import Clock
+from pump.message import Delivery, Message
+
+from ..layout import QueueFacts, S3QueueSettings, Surroundings
+from ..store.objects import Busy, ObjectStore, Reply, Request, Steps, Unknown, drive
+from .catalogue import Catalogue
+from .choosing import Choosing
+from .codec import BatchId, Lease
+from .protocol import Tenancy
+from .slots import Slot
+
+
+@attrs.define(kw_only=True, eq=False)
+class Desk:
+    """One queue in one process."""
+
+    facts: QueueFacts
+    around: Surroundings
+    settings: S3QueueSettings
+    driver: Driver
+    catalogue: Catalogue
+    choosing: Choosing
+    holdings: Holdings
+    owner: str
+
+    @property
+    def now_s(self) -> float:
+        """The local time, which deadlines are in."""
+        return self.around.clock.now_s()
+
+    @property
+    def earliest_s(self) -> float:
+        """The store's time, at the earliest: what is over by it is over."""
+        return self.around.time.earliest_s()
+
+    def is_last(self, attempt: int) -> bool:
+        """Whether the queue gives up on a message after this delivery."""
+        limit = self.facts.max_receive_count
+        return limit is not None and attempt >= limit
+
+    def claim(self, before: Lease | None, lease_s: float) -> Lease:
+        """The lease of a claim. One for a burial counts no further delivery."""
+        attempt = 0 if before is None else before.attempt
+        return Lease(
+            token=self.around.new_id(),
+            owner=self.owner,
+            expires_s=self.around.time.end_s(lease_s),
+            attempt=attempt if self.is_last(attempt) else attempt + 1,
+            fence=1 if before is None else before.fence + 1,
+            nonce=self.around.new_id(),
+        )
+
+    def deadline_s(self, lease: Lease, *, asked_at_s: float, lease_s: float) -> float:
+        """Until when, by the local clock, a lease that was written may be counted on."""
+        by_the_store_s = self.now_s + lease.expires_s - self.around.time.latest_s()
+        # The second is less only if the clock stood still, with the machine, before it was asked.
+        return min(asked_at_s + lease_s, by_the_store_s)
+
+    def renewal(self, lease: Lease, lease_s: float) -> Lease:
+        """The same tenancy with another end."""
+        expires_s = self.around.time.end_s(lease_s)
+        return replace(lease, expires_s=expires_s, nonce=self.around.new_id())
+
+    def release(self, lease: Lease, delay_s: float, *, is_counted: bool) -> Lease:
+        """Nobody's any more, and to be had after `delay_s`."""
+        return replace(
+            lease,
+            token="",
+            owner="",
+            expires_s=self.around.time.latest_s() + delay_s if delay_s > 0 else 0.0,
+            attempt=lease.attempt if is_counted else lease.attempt - 1,
+            nonce=self.around.new_id(),
+        )
+
+    def note_release(self, holding: Holding, etag: str, lease: Lease) -> None:
+        """Put a message that was handed back where it belongs."""
+        self.holdings.forget(holding)
+        if lease.expires_s:
+            self.catalogue.note_lease(holding.slot, etag, lease, is_own=True)
+        else:
+            self.catalogue.note_ready(holding.slot, etag, lease)
+
+    def note_loss(self, holding: Holding) -> None:
+        """Somebody else has it, or had it last."""
+        self.holdings.forget(holding)
+        self.catalogue.note_stranger(holding.slot, self.earliest_s)
+
+
+# Holdings: the leases this process has handed out, by receipt, and who may still use them.
+
+_SWEEP_FROM = 1024
+
+
+@attrs.define(eq=False, kw_only=True)
+class Holding:
+    """A lease in hand. Its writes follow one another: each needs the ETag of the one before."""
+
+    slot: Slot
+    batch: BatchId
+    message: Message = attrs.field(repr=False)
+    key: str
+    etag: str
+    lease: Lease
+    deadline_s: float
+    """By the local clock, from before the lease was written: this process lets go first."""
+    is_burial: bool = False
+    """Whether it was claimed only to be moved to the dead-letter queue."""
+    is_over: bool = False
+    """Settled, being settled, or lost."""
+    is_doubtful: bool = False
+    lock: asyncio.Lock = attrs.field(factory=asyncio.Lock, repr=False)
+
+    @property
+    def receipt(self) -> str:
+        """What its delivery is settled by: the token, which no other claim ever has."""
+        return self.lease.token
+
+    @property
+    def tenancy(self) -> Tenancy:
+        """As the protocols want it."""
+        return Tenancy(key=self.key, etag=self.etag, lease=self.lease, is_doubtful=self.is_doubtful)
+
+    def is_valid(self, now_s: float) -> bool:
+        """Whether it may be settled or extended."""
+        return not self.is_over and now_s < self.deadline_s
+
+    def delivery(self, queue: str) -> Delivery:
+        """What a consumer gets."""
+        return Delivery(
+            message=self.message,
+            queue=queue,
+            receipt=self.receipt,
+            attempt=self.lease.attempt,
+            lease_expires_at_s=self.deadline_s,
+            is_ordered=False,
+            broker_id=str(self.slot.id),
+        )
+
+
+class Holdings:
+    """All of them. What was never settled is forgotten some time after it ran out."""
+
+    def __init__(self) -> None:
+        self._by_receipt: dict[str, Holding] = {}
+        self._sweep_at = _SWEEP_FROM
+
+    def add(self, holding: Holding, now_s: float) -> None:
+        """Hand one out."""
+        if len(self._by_receipt) >= self._sweep_at:
+            self._sweep(now_s)
+        self._by_receipt[holding.receipt] = holding
+
+    def find(self, receipt: str, now_s: float) -> Holding | None:
+        """The holding of a receipt, if it may still be used."""
+        holding = self._by_receipt.get(receipt)
+        return holding if holding is not None and holding.is_valid(now_s) else None
+
+    def forget(self, holding: Holding) -> None:
+        """It was settled, or lost."""
+        holding.is_over = True
+        self._by_receipt.pop(holding.receipt, None)
+
+    def forget_all(self) -> None:
+        """The queue was purged."""
+        for holding in list(self._by_receipt.values()):
+            self.forget(holding)
+
+    def _sweep(self, now_s: float) -> None:
+        for holding in list(self._by_receipt.values()):
+            if now_s >= holding.deadline_s:
+                self.forget(holding)
+        self._sweep_at = max(_SWEEP_FROM, 2 * len(self._by_receipt))
+
+
+# Patience: protocols performed on a store, with a pause where it did not decide.
+
+_T = TypeVar("_T")
+_PAUSE_S = 0.1
+_MAX_AT_ONCE = 64
+"""How many requests of a queue are under way at once, claims and settlements together."""
+
+
+class Driver:
+    """Performs protocols, many at once but not too many."""
+
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._gate = asyncio.Semaphore(_MAX_AT_ONCE)
+
+    async def run(self, steps: Steps[_T]) -> _T:
+        """Perform a protocol to its end."""
+        return await drive(steps, self)
+
+    async def perform(self, request: Request) -> Reply:
+        """One request; a protocol asks again by itself, so only the pause is added."""
+        async with self._gate:
+            reply = await self._store.perform(request)
+        if isinstance(reply, Busy | Unknown):
+            await self._clock.sleep(_PAUSE_S * (0.5 + self._clock.chance()))
+        return reply

@@ -1,1 +1,0 @@
-"""The protocols of leases as steps: pure, and left at any request without harm."""

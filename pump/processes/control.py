@@ -1,0 +1,274 @@
+"""Control of a crew: what `control.py` does to one process, done to all of them.
+
+What was asked is remembered for processes that start later. One that refuses does not keep the
+others from doing it; the answer says which, and why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
+from typing import Protocol
+
+import attrs
+
+from ..clock import Clock
+from ..health import guard
+from ..health.control import ACTIONS, KNOWN, allow, concurrency_in, no_fields
+from ..health.options import HealthOptions
+from ..health.probes import KNOWN as PROBES, refuse_changes, verdict
+from ..health.serving import installed_version, listen
+from ..health.wire import Answer, Refused, Request
+from ..observability import vocabulary
+from ..observability.log import get_logger
+from ..observability.metrics_catalogue import CONTENT_TYPE
+from . import metrics_sum
+from .ipc import Order
+from .merged_reports import (
+    Counts,
+    ProcessReport,
+    ProcessState,
+    merged,
+    merged_subscriptions,
+    why_not_live,
+    why_not_ready,
+)
+from .metrics_sum import Families
+
+_log = get_logger("pump.health")
+Answers = list[tuple[ProcessReport, Answer]]
+
+
+class CrewControl:
+    """Does to all processes of a run what it is asked."""
+
+    def __init__(self, crew: Crew, probes: CrewProbes) -> None:
+        self._crew = crew
+        self._probes = probes
+
+    async def answer(self, request: Request) -> Answer:
+        """Have it done, and say how things are then."""
+        guard.check(request)
+        match request.path:
+            case ("subscriptions",):
+                allow(request, "GET", "HEAD")
+                return Answer.of(await self._probes.document())
+            case ("subscriptions", name):
+                allow(request, "GET", "HEAD")
+                return self._together(name, await self._ask(request))
+            case ("subscriptions", name, action) if action in ACTIONS:
+                allow(request, "POST")
+                return await self._act(request, name, action)
+            case ("drain",):
+                allow(request, "POST")
+                return await self._drain_all(request.body)
+            case _:
+                raise Refused(HTTPStatus.NOT_FOUND, f"there is {KNOWN}")
+
+    async def _act(self, request: Request, name: str, action: str) -> Answer:
+        concurrency = concurrency_in(request.body) if action == "scale" else None
+        if action != "scale":
+            no_fields(request.body)
+        _log.info(vocabulary.CONTROL_ASKED, operation=action, subscription=name)
+        # Before anybody is asked: a process that starts meanwhile is to know of it too.
+        before = self._crew.order(name)
+        self._crew.order(name, before.after(action, concurrency))
+        answers = await self._ask(request)
+        if all(answer.status != HTTPStatus.OK for _, answer in answers):
+            self._crew.order(name, before)
+        return self._together(name, answers)
+
+    async def _ask(self, request: Request) -> Answers:
+        members = self._crew.members()
+        if request.method == "POST" and not self._crew.is_draining:
+            # One that leaves would refuse, and its successor does it.
+            members = [each for each in members if not is_leaving(each)]
+        found = await ask_all(members, request)
+        answers = [(report, answer) for report, answer in found if answer is not None]
+        if not answers:
+            raise Refused(
+                HTTPStatus.SERVICE_UNAVAILABLE, "no process answers yet; ask again in a while"
+            )
+        return answers
+
+    def _together(self, name: str, answers: Answers) -> Answer:
+        for report, answer in answers:
+            if answer.status != HTTPStatus.OK:
+                why = answer.document().get("error", answer.status.phrase)
+                raise Refused(answer.status, f"process {report.number}: {why}")
+        parts = [(report, answer.document()) for report, answer in answers]
+        return Answer.of(merged(parts, self._crew.counted().get(name, {})))
+
+    async def _drain_all(self, body: bytes) -> Answer:
+        no_fields(body)
+        self._crew.drain()
+        _log.info(vocabulary.CONTROL_ASKED, operation="drain")
+        return Answer.of(await self._probes.document(), HTTPStatus.ACCEPTED)
+
+
+# Crew: the processes of one run, as those see them who answer for all.
+#
+# `crew_probes.py` reads it, `crew_control.py` has it do things; `crew_report.py` has the sums.
+
+
+class Member(Protocol):
+    """A place in the crew, and the process that has it."""
+
+    def report(self) -> ProcessReport:
+        """How it is, as far as that is known without asking it."""
+
+    async def ask(self, request: Request) -> Answer | None:
+        """Its answer; None when no process is there that can answer, or when it takes longer
+        than a probe can wait. A request to change something is sent to one that starts, too.
+        """
+
+
+class Crew(Protocol):
+    """All processes of a run."""
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether all were told to end."""
+
+    def counted(self) -> Counts:
+        """What all had done when each was last heard of, those that have ended too."""
+
+    def measured(self) -> Families:
+        """Their metrics, in the same way."""
+
+    def members(self) -> Sequence[Member]:
+        """Those that have a place, and those that leave it."""
+
+    def drain(self) -> None:
+        """Have all of them finish what they started, and end."""
+
+    def order(self, subscription: str, order: Order | None = None) -> Order:
+        """What a process to come will be told of a subscription; changed when `order` is given."""
+
+
+def is_leaving(member: Member) -> bool:
+    """Whether it drains, and ends."""
+    return member.report().state is ProcessState.LEAVING
+
+
+async def ask_all(
+    members: Iterable[Member], request: Request
+) -> list[tuple[ProcessReport, Answer | None]]:
+    """What each of them answers, all asked at once."""
+    asked = list(members)
+    answers = await asyncio.gather(*(each.ask(request) for each in asked))
+    return [(each.report(), answer) for each, answer in zip(asked, answers, strict=True)]
+
+
+async def reports(members: Iterable[Member], path: str) -> list[ProcessReport]:
+    """How each of them is, with the document it answers to this path."""
+    request = Request(method="GET", path=(path,))
+    return [
+        attrs.evolve(report, found=None if answer is None else answer.document())
+        for report, answer in await ask_all(members, request)
+    ]
+
+
+# Probes of a crew: what `probes.py` says of one process, said of several together.
+
+
+class CrewProbes:
+    """Answers about all processes of a run, by asking each of them."""
+
+    def __init__(
+        self, crew: Crew, options: HealthOptions | None, clock: Clock, *, version: str
+    ) -> None:
+        self._crew = crew
+        limits = options or HealthOptions(port=0)
+        self._max_failing_s = limits.max_failing.total_seconds()
+        self._clock = clock
+        self._version = version
+        self._started_at_s = clock.now_s()
+
+    async def answer(self, request: Request) -> Answer:
+        """Answer a GET or HEAD."""
+        refuse_changes(request)
+        match request.path:
+            case ("livez",):
+                return await self._live()
+            case ("readyz",):
+                return await self._ready()
+            case ("health",):
+                return Answer.of(await self.document())
+            case ("metrics",):
+                return Answer(body=await self.metrics(), content_type=CONTENT_TYPE)
+            case _:
+                raise Refused(HTTPStatus.NOT_FOUND, f"there is {PROBES}")
+
+    async def document(self) -> dict[str, object]:
+        """Everything that is known."""
+        found = await reports(self._crew.members(), "health")
+        reasons = self._reasons(found)
+        documents = [each.found for each in found if each.found is not None]
+        return {
+            "live": not any(map(self._is_ill, found)),
+            "ready": not reasons,
+            "draining": self._crew.is_draining,
+            "reasons": reasons,
+            "version": self._version,
+            "gateway": documents[0].get("gateway") if documents else None,
+            "uptime_s": round(self._clock.now_s() - self._started_at_s, 3),
+            "processes": [each.as_json() for each in found],
+            "subscriptions": merged_subscriptions(found, self._crew.counted()),
+        }
+
+    async def metrics(self) -> bytes:
+        """The metrics of all, as one text; `Refused` when no process has any."""
+        await ask_all(self._crew.members(), Request(method="GET", path=("metrics",)))
+        # Not the answers: who did not answer, or has ended meanwhile, counts as last heard of.
+        measured = self._crew.measured()
+        if not measured:
+            raise Refused(
+                HTTPStatus.NOT_FOUND, "this app's telemetry has no metrics for Prometheus to fetch"
+            )
+        return metrics_sum.as_text(measured)
+
+    async def _live(self) -> Answer:
+        found = await reports(self._crew.members(), "livez")
+        complaints = [
+            why for each in found for why in why_not_live(each, max_failing_s=self._max_failing_s)
+        ]
+        return verdict({"live": not complaints, "reasons": complaints}, is_good=not complaints)
+
+    async def _ready(self) -> Answer:
+        reasons = self._reasons(await reports(self._crew.members(), "health"))
+        found = {"ready": not reasons, "draining": self._crew.is_draining, "reasons": reasons}
+        return verdict(found, is_good=not reasons)
+
+    def _reasons(self, found: list[ProcessReport]) -> list[str]:
+        if self._crew.is_draining:
+            return ["the app is draining"]
+        return [why for each in found for why in why_not_ready(each)]
+
+    def _is_ill(self, report: ProcessReport) -> bool:
+        """As `/livez` would have it; the reasons of `/health` are those of readiness."""
+        if report.found is not None:
+            reasons = [] if report.found.get("live", True) else ["it says so"]
+            report = attrs.evolve(report, found={"reasons": reasons})
+        return bool(why_not_live(report, max_failing_s=self._max_failing_s))
+
+
+# Serving the health and the control of several processes while a block runs.
+
+
+@asynccontextmanager
+async def serving_crew(
+    crew: Crew, options: HealthOptions | None, clock: Clock
+) -> AsyncIterator[CrewProbes]:
+    """Serve the health of several processes, and their control, until the block ends; gives what
+    answers for all of them, and serves nothing without options.
+    """
+    version = await asyncio.to_thread(installed_version)
+    probes = CrewProbes(crew, options, clock, version=version)
+    async with AsyncExitStack() as stack:
+        if options is not None:
+            control = CrewControl(crew, probes)
+            await listen(stack, options, clock, (probes.answer, control.answer))
+        yield probes

@@ -1,0 +1,340 @@
+"""Pump process: one of several that run the same app, as its supervisor holds it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from contextlib import suppress
+from http import HTTPStatus
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from ..clock import Clock
+from ..exit_codes import ExitCode
+from ..health.wire import Answer, Request
+from ..performer import STEADY_S
+from .ipc import ATTACHED, DRAIN, ENDED, SERVING, STOP, Intercom, Letter, answer_heard, request_said
+from .merged_reports import ProcessReport, ProcessState, Tally
+from .restart_policy import Ended
+
+ANSWER_S: Final = 2.0
+"""How long a process may take to answer: a probe's own patience is a few seconds."""
+_LAST_WORD_S: Final = 1.0
+"""How long, after its end, what a process said may still be on its way."""
+
+
+class PumpProcess:
+    """A process of its own session: Ctrl-C on a terminal reaches it through its supervisor, once.
+
+    Orders go over the intercom, not as signals: systemd signals every process of a unit, and a
+    drain with a signal on top of that would be the second one, which stops.
+    """
+
+    def __init__(
+        self, number: int, process: asyncio.subprocess.Process, intercom: Intercom, clock: Clock
+    ) -> None:
+        self.number = number
+        self._started_at_s = clock.now_s()
+        self.is_ready = False
+        """Whether it has once been; set by whoever waits for it."""
+        self.was_told = False
+        self.tally = Tally()
+        """What it had counted when it was last heard of."""
+        self._process = process
+        self._intercom = intercom
+        self._clock = clock
+        self._is_attached = self._is_serving = self._has_said_all = False
+        self._ids = count(1)
+        self._asked: dict[int, asyncio.Future[Answer | None]] = {}
+        self._ending = asyncio.create_task(self._see_through(), name=f"process {number}")
+
+    @classmethod
+    async def start(cls, letter: Letter, clock: Clock) -> PumpProcess:
+        """Start one, and tell it what to run. `OSError` when the machine has no room for it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *boot_command("pump.cli.worker"),
+                    str(theirs.fileno()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            except BaseException:
+                ours.close()
+                raise
+        intercom = await Intercom.over(ours)
+        intercom.say(letter.as_message())
+        return cls(letter.number, process, intercom, clock)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def age_s(self) -> float:
+        """How long ago it was started."""
+        return self._clock.now_s() - self._started_at_s
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is gone, and all that it said has been heard."""
+        return self._ending.done()
+
+    async def ended(self) -> Ended:
+        """Return once it is gone; anybody may wait, and give it up."""
+        code = await asyncio.shield(self._ending)
+        return Ended(code=code, was_told=self.was_told, was_ready=self.is_ready)
+
+    async def ended_within(self, delay_s: float) -> bool:
+        """Whether it has gone by then; returns as soon as it has."""
+        with suppress(TimeoutError):
+            async with self._clock.timeout(delay_s):
+                await self.ended()
+        return self.has_ended
+
+    def drain(self) -> None:
+        """Have it finish what it started, and end. Asking again changes nothing."""
+        if not self.was_told and not self.has_ended:
+            self.was_told = True
+            self._order(DRAIN)
+
+    def stop(self) -> None:
+        """Have it hand back what it has, and end."""
+        self.was_told = True
+        self._order(STOP)
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        if self._process.returncode is None:
+            self._process.kill()
+
+    async def ask(self, request: Request) -> Answer | None:
+        """Its answer; None when it cannot, or does not in time. See `health.crew.Member`."""
+        if self.has_ended or (not self._is_serving and request.method != "POST"):
+            return None
+        id, answered = next(self._ids), asyncio.get_running_loop().create_future()
+        self._intercom.say(request_said(id, request))
+        if not self._is_serving:
+            return None
+        self._asked[id] = answered
+        try:
+            async with self._clock.timeout(ANSWER_S):
+                answer: Answer | None = await answered
+        except TimeoutError:
+            return None
+        finally:
+            self._asked.pop(id, None)
+        self._keep(request, answer)
+        return answer
+
+    async def looks_ready(self) -> bool:
+        """Whether it says that it is."""
+        answer = await self.ask(Request(method="GET", path=("readyz",)))
+        return answer is not None and answer.status == HTTPStatus.OK
+
+    def _order(self, order: str) -> None:
+        if self._is_attached:
+            self._intercom.say({"order": order})
+        elif self._process.returncode is None:
+            self._process.terminate()  # It has nothing in hand yet, and would not hear us.
+
+    def _keep(self, request: Request, answer: Answer | None) -> None:
+        """What is known is kept, for when it does not answer, or dies without a last word."""
+        # Whoever asked may hear of an answer after the last word, which came after it.
+        if answer is None or answer.status != HTTPStatus.OK or self._has_said_all:
+            return
+        if request.path == ("metrics",):
+            self.tally = self.tally.with_metrics(answer.body)
+        else:
+            self.tally = self.tally.with_document(answer.document())
+
+    async def _see_through(self) -> int:
+        listening = asyncio.create_task(self._listen(), name=f"intercom {self.number}")
+        code = await self._process.wait()
+        # Whatever it has forked may hold the other end open for ever.
+        with suppress(TimeoutError):
+            async with self._clock.timeout(_LAST_WORD_S):
+                await asyncio.shield(listening)
+        listening.cancel()
+        self._intercom.close()
+        for answered in self._asked.values():
+            if not answered.done():
+                answered.set_result(None)
+        return code
+
+    async def _listen(self) -> None:
+        while (said := await self._intercom.hear()) is not None:
+            match said:
+                case {"event": event} if event == ATTACHED:
+                    self._is_attached = True
+                case {"event": event} if event == SERVING:
+                    self._is_serving = True
+                case {"event": event} if event == ENDED:
+                    self.tally, self._has_said_all = Tally.of(said), True
+                case {"id": int(id)} if id in self._asked and not self._asked[id].done():
+                    self._asked[id].set_result(answer_heard(said))
+
+
+# Place: a number among the processes of a run, and whoever has it.
+
+Renewal = asyncio.Future[bool]
+"""Whether another process has taken the place; asked for by a rolling restart."""
+
+
+@attrs.define(eq=False)
+class Place:
+    """Owned by the task that keeps a process in it."""
+
+    number: int
+    process: PumpProcess | None = None
+    successor: PumpProcess | None = None
+    """Starts, to take the place."""
+    leaving: PumpProcess | None = None
+    """Had the place, and drains."""
+    restarts: int = 0
+    failures: int = 0
+    """Ends in a row, of processes that had not run for a while."""
+    failing_since_s: float | None = None
+    has_been_ready: bool = False
+    left_with: ExitCode | None = None
+    """Set when the place is to stay empty."""
+    last_end: str | None = None
+    told: asyncio.Event = attrs.field(factory=asyncio.Event)
+    """Wakes the task that waits for an end, or for the time to restart."""
+    _renewal: Renewal | None = None
+    _promised: Renewal | None = None
+    """What is done once the process that has started in the empty place is ready."""
+
+    @property
+    def processes(self) -> list[PumpProcess]:
+        """All that belong to it."""
+        found = (self.process, self.successor, self.leaving)
+        return [each for each in found if each is not None]
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether no process has ever been started in it."""
+        return not self.processes and not self.failures
+
+    # -- renewal ---------------------------------------------------------------------------------
+
+    def hand_over(self) -> None:
+        """Have the successor take the place. Ends are counted anew: those of others, long ago or
+        by another version of the app, are not its own.
+        """
+        self.leaving, self.process, self.successor = self.process, self.successor, None
+        self.failures, self.failing_since_s = 0, None
+
+    @property
+    def is_to_be_renewed(self) -> bool:
+        """Whether another process is to take the place."""
+        return self._renewal is not None
+
+    async def ask_for_renewal(self) -> bool:
+        """Have another process take the place, and return whether one has."""
+        self._renewal = asyncio.get_running_loop().create_future()
+        self.told.set()
+        return await self._renewal
+
+    def promise_renewal(self) -> Renewal | None:
+        """What was asked for, to be settled by the caller; it counts as done here."""
+        self._promised, self._renewal = self._renewal, None
+        return self._promised
+
+    def break_promise(self) -> None:
+        """Tell whoever waits for a process to be ready, if anybody does, not to."""
+        settle(self._promised, False)
+
+    def settle_renewal(self, has_been_renewed: bool) -> None:
+        """Tell whoever asked, if anybody did."""
+        renewal, self._renewal = self._renewal, None
+        settle(renewal, has_been_renewed)
+
+    # -- what is known ---------------------------------------------------------------------------
+
+    def members(self, now_s: float) -> list[SeenProcess]:
+        """Whoever has the place, or nobody, and whoever leaves it."""
+        found = [SeenProcess(self._report(now_s), self.process, self.successor)]
+        if self.leaving is not None:
+            leaver = ProcessReport(
+                number=self.number, state=ProcessState.LEAVING, pid=self.leaving.pid
+            )
+            found.append(SeenProcess(leaver, self.leaving))
+        return found
+
+    def _report(self, now_s: float) -> ProcessReport:
+        since_s = self.failing_since_s
+        return ProcessReport(
+            number=self.number,
+            state=self._state(),
+            pid=None if self.process is None else self.process.pid,
+            restarts=self.restarts,
+            failing_s=now_s - since_s if since_s is not None and self._is_failing() else None,
+            last_end=self.last_end,
+        )
+
+    def _state(self) -> ProcessState:
+        if self.process is None:
+            if self.left_with is not None:
+                return ProcessState.STOPPED
+            return ProcessState.WAITING if self.failures else ProcessState.STARTING
+        if self.process.has_ended:
+            return ProcessState.STARTING  # Its successor does, and will have the place.
+        if self.process.was_told:
+            return ProcessState.LEAVING
+        return ProcessState.RUNNING if self.process.is_ready else ProcessState.STARTING
+
+    def _is_failing(self) -> bool:
+        if self.process is None:
+            return self.left_with is None
+        return self.process.age_s <= STEADY_S
+
+
+@attrs.frozen
+class SeenProcess:
+    """A member of the crew (`health.crew.Member`)."""
+
+    _report: ProcessReport
+    _process: PumpProcess | None
+    _successor: PumpProcess | None = None
+
+    def report(self) -> ProcessReport:
+        """How it was a moment ago."""
+        return self._report
+
+    async def ask(self, request: Request) -> Answer | None:
+        """Its answer, if anybody is there. What is to be changed is said to its successor too,
+        whose letter may be older than that.
+        """
+        asked = [] if self._process is None else [self._process.ask(request)]
+        if self._successor is not None and request.method == "POST":
+            asked.append(self._successor.ask(request))
+        answers = await asyncio.gather(*asked)
+        return None if self._process is None else answers[0]
+
+
+def settle(renewal: Renewal | None, has_been_renewed: bool) -> None:
+    """Tell whoever waits for it."""
+    if renewal is not None and not renewal.done():
+        renewal.set_result(has_been_renewed)
+
+
+# Booting: the command line of a Python that runs a part of ours as a process of its own.
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+
+
+def boot_command(module: str) -> tuple[str, ...]:
+    """A command that calls `main` of the module.
+
+    With -P and our folder last, a pump.py in the working folder is not taken for us.
+    """
+    program = f"import sys; sys.path.append({_ROOT!r}); from {module} import main; main()"
+    return (sys.executable, "-P", "-c", program)
