@@ -42,11 +42,10 @@ from .observability.counters import Counters
 from .observability.log import get_logger
 from .observability.telemetry import Telemetry
 from .pipeline import HandlerFactory, Middleware, call_constructor
-from .ports import AdminPort, Gateway
+from .ports import AdminPort, Gateway, Sealing
 from .posting import NO_OPTIONS, PostOptions
 from .processor import CommandProcessor, Handling, Registry, request_type_of
 from .runtime import Runtime, RuntimeParts
-from .sealing import Sealing
 from .stores.ledger import Ledger
 from .stores.spill import PerishableSpill, SpillStore, SqliteSpill, perishing
 from .subscription import OnRoutingFailure, Subscription
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from .aws_lambda.handler import EventConsumer, LambdaHandler
     from .blocking import BlockingConsumer, SharedBlockingApp
     from .health.options import HealthOptions
-    from .health.serving import Served
+    from .health.server import Served
     from .spark.run.summary import SparkRun
 
 
@@ -431,7 +430,7 @@ class App(AppParts):
         self, dispatcher: Dispatcher, options: HealthOptions | None
     ) -> AbstractAsyncContextManager[Served]:
         """Serve probes and control while the block runs, and say where; without options nothing."""
-        from .health.serving import serving_health
+        from .health.server import serving_health
 
         return serving_health(dispatcher, options, gateway=self.gateway_name)
 

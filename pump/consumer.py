@@ -30,9 +30,8 @@ from .message import Delivery, Message
 from .observability import vocabulary
 from .observability.log import get_logger
 from .outcome import ABANDON, ACK, Action, Defer, Outcome, Reason, Reject, RejectionReason
-from .ports import ConsumerPort
+from .ports import ConsumerPort, Sealing
 from .rejection import RejectionRouter, Routed, rejection_of
-from .sealing import Sealing
 from .session import Session, Sessions
 from .subscription import Subscription
 

@@ -13,8 +13,7 @@ from .errors import ConfigurationError, CryptoError
 from .mapping import Mapper
 from .message import Message
 from .observability.telemetry import Telemetry
-from .ports import Gateway, ProducerPort
-from .sealing import MAGIC, PAST_MAGIC, Sealing
+from .ports import MAGIC, PAST_MAGIC, Gateway, ProducerPort, Sealing
 from .subscription import MakeChannels, QueueSpec, checked_queue
 
 _NO_DELAY = timedelta(0)

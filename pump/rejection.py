@@ -39,8 +39,7 @@ from .outcome import (
     Reject,
     RejectionReason,
 )
-from .ports import ProducerPort
-from .sealing import Sealing
+from .ports import ProducerPort, Sealing
 from .stores.spill import SpilledMessage, SpillStore
 from .subscription import DeadLetter, OnRoutingFailure, Subscription
 

@@ -20,11 +20,10 @@ from .mapping import Mapper
 from .observability.counters import Counters
 from .observability.telemetry import Telemetry, Watch, WatchedConsumerPort
 from .pipeline import HandlerFactory, Middleware
-from .ports import ConsumerPort, Gateway
+from .ports import ConsumerPort, Gateway, Sealing
 from .posting import Poster
 from .processor import CommandProcessor, Registry
 from .rejection import RejectionRouter
-from .sealing import Sealing
 from .session import Sessions
 from .stores.handler_times import HandlerTimesFile
 from .stores.ledger import Ledger

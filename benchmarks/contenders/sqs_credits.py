@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from gateways.sqs.limits import SQS
+from gateways.sqs.calls import SQS
 from pump import Subscription, event_loop
 
 from ..reading import Reading

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future as ThreadFuture
 from contextlib import suppress
 from functools import cache, partial
@@ -15,9 +15,9 @@ from pump.clock import Clock
 from pump.errors import ConnectionFailed, CredentialsExpired, GatewayError, PoolExhausted, PumpError
 from pump.tasks import Deadlines
 
-from .errors import fault_of
+from .errors import fault_of, metadata_of
 from .settings import AwsSettings
-from .transport import Polling, Reply, Request
+from .transport import Polling, Reply, Request, Transport
 
 CLOSE_GRACE_S = 1.0
 """How long closing waits for calls that are not long polls, and then for them to unwind."""
@@ -419,3 +419,49 @@ class Held:
         if not self._is_aborted and self._task is not None:
             self._is_aborted = True
             self._task.cancel()
+
+
+# Counting: a transport that says how often each operation of a service was asked for.
+
+
+class CountingTransport:
+    """Another transport; `counts` are requests to one service by operation, with the SDK's own
+    repetitions. One that was never answered counts once.
+    """
+
+    def __init__(self, transport: Transport, service: str) -> None:
+        self._transport = transport
+        self._service = service
+        self.counts: Counter[str] = Counter()
+
+    async def open(self) -> None:
+        await self._transport.open()
+
+    async def call(
+        self,
+        service: str,
+        operation: str,
+        request: Request,
+        *,
+        target: str = "",
+        polling: Polling | None = None,
+    ) -> Reply:
+        call = self._transport.call
+        if service != self._service:
+            return await call(service, operation, request, target=target, polling=polling)
+        self.counts[operation] += 1
+        try:
+            reply = await call(service, operation, request, target=target, polling=polling)
+        except PumpError as fault:
+            self._note(operation, metadata_of(fault))
+            raise
+        self._note(operation, reply.get("ResponseMetadata") or {})
+        return reply
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    def _note(self, operation: str, metadata: Mapping[str, Any]) -> None:
+        repeated = int(metadata.get("RetryAttempts") or 0)
+        if repeated:
+            self.counts[operation] += repeated

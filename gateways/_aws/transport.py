@@ -68,9 +68,8 @@ class Transport(Protocol):
 
 def transport_for(settings: AwsSettings, clock: Clock = SYSTEM_CLOCK) -> Transport:
     """Make the transport that the settings choose; nothing is imported or opened yet."""
-    from .aioboto3_transport import Aioboto3
-    from .boto3_transport import Boto3
     from .lean.transport import Lean
+    from .sdk import Aioboto3, Boto3
     from .sdk_transport import Sdk, SdkTransport
 
     kinds: dict[TransportKind, Callable[[AwsSettings], Sdk]] = {

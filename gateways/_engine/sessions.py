@@ -13,11 +13,10 @@ from asyncio import Future, wait
 from pump.errors import SessionLockLost
 from pump.message import Delivery
 
-from .broker import Grant
-from .engine import Engine, earliest
+from .engine import TICK_S, Engine, Room, earliest
 from .journal import Locked, Renewed, Unlocked
+from .ports import Grant
 from .record import SessionLock
-from .room import TICK_S, Room
 
 
 class EngineSessions:

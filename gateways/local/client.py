@@ -19,7 +19,7 @@ from pump.outcome import Action
 from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec
 
-from .._engine.broker import Grant
+from .._engine.ports import Grant
 from .._engine.settings import QueueSettings, is_bare
 from . import codec, wire
 from .dispatcher import Dispatcher

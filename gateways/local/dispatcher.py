@@ -10,9 +10,9 @@ from typing import assert_never
 from pump.errors import PumpError, StorageFailed
 from pump.message import Delivery
 
-from .._engine.broker import Grant
 from .._engine.engine import Engine
 from .._engine.journal import Request as Origin
+from .._engine.ports import Grant
 from .._engine.sessions import EngineSessions
 from . import codec, wire
 

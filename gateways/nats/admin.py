@@ -14,10 +14,9 @@ from pump.observability.vocabulary import QUEUE_DIFFERS
 from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec
 
-from .calls import ApiError, JetStream, fault_of
+from .connection import ApiError, JetStream, fault_of
 from .errors import CONSUMER_NOT_FOUND, STREAM_EXISTS
-from .limits import SCHEDULING_SERVER
-from .names import QueueNames
+from .names import SCHEDULING_SERVER, QueueNames
 from .pulls import message_in, next_stored
 from .queue_settings import QUEUE, KnownQueues, QueueSettings, consumer_info, make_consumer, time_s
 

@@ -12,12 +12,11 @@ from pump.message import Delivery
 from pump.outcome import Defer, Refusal, Settlement
 from pump.subscription import Subscription
 
-from .calls import JetStream
+from .connection import JetStream
 from .errors import RequestRefused
 from .hand_backs import HandBacks
-from .limits import NATS
 from .link import Link, Request
-from .names import CONSUMER
+from .names import CONSUMER, NATS
 from .pulls import Arrived, Ending, Fetched, Wish, delivery_of, fetch
 from .queue_settings import KnownQueues, QueueFacts, QueueSettings
 from .receipts import Receipts, subject_of

@@ -13,11 +13,10 @@ from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPo
 from pump.subscription import Subscription
 
 from .admin import NatsAdmin
-from .calls import JetStream
-from .connection import NatsConnection
+from .connection import JetStream, NatsConnection
 from .consumer import NatsConsumer
-from .limits import FORGETFUL_S, NATS
 from .link import Link, Request
+from .names import FORGETFUL_S, NATS
 from .producer import NatsProducer
 from .queue_settings import KnownQueues, QueueSettings
 from .receipts import Receipts, subject_of

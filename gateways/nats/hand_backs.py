@@ -28,7 +28,7 @@ from pump.message import Delivery
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
-from .calls import ApiError, JetStream, fault_of, nanoseconds, read_answer
+from .connection import ApiError, JetStream, fault_of, nanoseconds, read_answer
 from .errors import MESSAGE_NOT_FOUND, STREAM_EXISTS, STREAM_NOT_FOUND, no_jetstream
 from .link import Answer, Incoming, Link, NoResponders, Request
 from .receipts import subject_of

@@ -18,10 +18,9 @@ from pump.errors import (
 from pump.ids import new_id
 from pump.message import Message
 
-from .calls import ApiError, JetStream, fault_of, read_answer
-from .limits import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, NATS, SCHEDULING_SERVER
+from .connection import ApiError, JetStream, fault_of, read_answer
 from .link import Answer, NoResponders, Request
-from .names import QueueNames
+from .names import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, NATS, SCHEDULING_SERVER, QueueNames
 from .queue_settings import time_s
 from .wire import SCHEDULE, SCHEDULE_TARGET, encode, schedule_at, size_of
 

@@ -28,7 +28,7 @@ from pump.clock import Clock
 from pump.errors import ConnectionFailed
 from pump.message import Delivery, Message
 
-from .calls import ApiError, JetStream, fault_of, nanoseconds
+from .connection import ApiError, JetStream, fault_of, nanoseconds
 from .errors import MESSAGE_NOT_FOUND
 from .link import DESCRIPTION, Incoming, Link, headers_of, status_of
 from .names import QueueNames, name_of

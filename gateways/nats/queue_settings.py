@@ -17,10 +17,9 @@ from pump.clock import Clock
 from pump.errors import ConfigurationError, UnsupportedOperation
 from pump.subscription import QueueSpec
 
-from .calls import NANOSECONDS, ApiError, JetStream, fault_of, nanoseconds
+from .connection import NANOSECONDS, ApiError, JetStream, fault_of, nanoseconds
 from .errors import CONSUMER_EXISTS, CONSUMER_NAME_TAKEN, CONSUMER_NOT_FOUND
-from .limits import DEFAULT_LEASE_S, GRACE_S, MAX_WAITING, NATS
-from .names import CONSUMER, QueueNames
+from .names import CONSUMER, DEFAULT_LEASE_S, GRACE_S, MAX_WAITING, NATS, QueueNames
 
 QUEUE: Final = "pumphouse.queue"
 MAX_RECEIVE_COUNT: Final = "pumphouse.max_receive_count"

@@ -27,7 +27,7 @@ from typing import Final
 
 import attrs
 
-from .limits import COARSE_S, MAX_DEFERRALS
+from .names import COARSE_S, MAX_DEFERRALS
 
 _numbers: Final = count(1)
 

@@ -18,8 +18,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
 from .._engine.redrive import dead_letter
-from .calls import ApiError, fault_of, read_answer
-from .connection import NatsConnection
+from .connection import ApiError, NatsConnection, fault_of, read_answer
 from .link import NoResponders, Request
 from .names import QueueNames
 from .receipts import subject_of

@@ -20,11 +20,10 @@ from pump.errors import GatewayError, InvalidReceipt, SessionLockLost
 from pump.message import Delivery
 from pump.outcome import Ack, Defer, Refusal, Settlement
 
-from .calls import ApiError, JetStream, fault_of, nanoseconds
+from .connection import ApiError, JetStream, fault_of, nanoseconds
 from .errors import CONSUMER_NOT_FOUND, CONSUMER_NOT_UNIQUE
-from .limits import NATS
 from .link import NoResponders, Request
-from .names import QueueNames
+from .names import NATS, QueueNames
 from .pulls import Arrived, Ending, Fetched, Wish, delivery_of, fetch
 from .receipts import receipt_for, subject_of
 from .redrive import Limit, Redrive

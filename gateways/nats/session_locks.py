@@ -11,7 +11,7 @@ import msgspec
 
 from pump.clock import Clock
 
-from .calls import ApiError, JetStream, fault_of, nanoseconds, read_answer
+from .connection import ApiError, JetStream, fault_of, nanoseconds, read_answer
 from .errors import MESSAGE_NOT_FOUND, STREAM_EXISTS, STREAM_NOT_FOUND, WRONG_LAST_SEQUENCE
 from .link import Answer, NoResponders, Request
 from .queue_settings import time_s

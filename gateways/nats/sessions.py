@@ -15,9 +15,8 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.subscription import Subscription
 
-from .calls import JetStream
-from .limits import NATS
-from .names import name_of, token_of
+from .connection import JetStream
+from .names import NATS, name_of, token_of
 from .pulls import message_in, next_stored
 from .queue_settings import KnownQueues, QueueSettings
 from .redrive import Limit

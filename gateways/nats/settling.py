@@ -20,12 +20,11 @@ from pump.errors import ConnectionFailed, GatewayError, InvalidReceipt
 from pump.message import Delivery
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
-from .calls import ApiError, JetStream, nanoseconds
+from .connection import ApiError, JetStream, nanoseconds
 from .errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from .hand_backs import NAK, HandBacks
-from .limits import COARSE_S, GRACE_S
 from .link import Answer, NoResponders, Request
-from .names import CONSUMER, QueueNames
+from .names import COARSE_S, CONSUMER, GRACE_S, QueueNames
 from .receipts import Receipts, subject_of
 
 ACK = b"+ACK"

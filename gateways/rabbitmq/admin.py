@@ -14,11 +14,9 @@ from pump.subscription import MakeChannels, QueueSpec, Subscription
 
 from .connection import Link
 from .errors import Where
-from .limits import HEARTBEATS
-from .names import checked_name, sessions_name
-from .queue_arguments import DELIVERY_LIMIT, arguments_of
+from .names import HEARTBEATS, checked_name, sessions_name
 from .registry import Entry
-from .topology import DELAY, Topology
+from .topology import DELAY, DELIVERY_LIMIT, Topology, arguments_of
 
 
 def lease_findings(subscription: Subscription, *, heartbeat_s: float) -> list[Finding]:

@@ -17,7 +17,7 @@ from pump.outcome import Refusal, Settlement
 from .connection import Link, close_channel
 from .errors import Where, fault_of, translated
 from .leases import Lease, Outstanding, Terms
-from .limits import RECEIVE_BATCH
+from .names import RECEIVE_BATCH
 from .settling import Settling, hand_back
 from .wire import attempt_of, decode, native_of
 

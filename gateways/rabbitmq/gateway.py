@@ -19,15 +19,13 @@ from .admin import RabbitMQAdmin, lease_findings
 from .connection import Link
 from .consumer import RabbitMQConsumer
 from .leases import Terms
-from .limits import MAX_DELAY_S, capabilities_with, max_lease_s
-from .names import checked_name
-from .queue_arguments import arguments_of, has_sessions
+from .names import MAX_DELAY_S, capabilities_with, checked_name, max_lease_s
 from .session_index import SessionIndex
 from .sessions import Sessions
 from .settings import RabbitMQSettings
 from .settling import Settling
 from .sorter import Sorter
-from .topology import Topology, first_error
+from .topology import Topology, arguments_of, first_error, has_sessions
 from .wire import encode
 
 

@@ -19,7 +19,7 @@ from pump.errors import (
 
 from .connection import Link, look_at
 from .errors import Where, fault_of, translated
-from .limits import PUBLISH_BATCH
+from .names import PUBLISH_BATCH
 from .wire import Parcel
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from .connection import look_at
 from .consumer import Tap, Taps
 from .errors import Where, translated
 from .leases import Terms
-from .limits import RECEIVE_BATCH
+from .names import RECEIVE_BATCH
 from .session_index import SessionLock
 from .topology import Topology, first_error
 from .wire import Parcel, attempt_of, dead, decode, native_of

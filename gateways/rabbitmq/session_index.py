@@ -29,9 +29,8 @@ from .connection import Link, close_channel
 from .errors import Where, translated
 from .names import beside, session_queue, sessions_name
 from .publisher import Addressed
-from .queue_arguments import arguments_of, session_arguments
 from .registry import Entry
-from .topology import Topology, first_error
+from .topology import Topology, arguments_of, first_error, session_arguments
 from .wire import Parcel
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from pump.outcome import ABANDON, Abandon, Ack, Action, Defer, Refusal, Settleme
 from .connection import look_at
 from .errors import Where, translated
 from .leases import Lease, Leases
-from .limits import MAX_DELAY_S
+from .names import MAX_DELAY_S
 from .topology import Topology
 from .wire import Parcel, again, dead
 

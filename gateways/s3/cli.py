@@ -11,7 +11,7 @@ import click
 
 from pump.cli.console import print_json, stdout, table
 from pump.cli.options import duration, json_option
-from pump.durations import format_duration
+from pump.clock import format_duration
 
 from .cost import Design, Estimate, Prices, Requests, Workload, estimate
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from pump.durations import format_duration
+from pump.clock import format_duration
 from pump.errors import AccessDenied, GatewayError, PumpError, QueueNotFound
 from pump.findings import Finding, error, error_from, ok, warning
 from pump.subscription import MakeChannels, QueueSpec, Subscription

@@ -29,7 +29,7 @@ from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStat
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 from pump.tasks import in_thread
 
-from .._aws import sdk_session
+from .._aws import sdk
 from .._aws.errors import SettingRefused
 from .._aws.settings import TransportKind
 from .._aws.transport import Transport, transport_for
@@ -38,10 +38,8 @@ from .limits import MAX_BODY_BYTES, capabilities_of
 from .queue_options import Wanted
 from .queues import Bench, Queues
 from .settings import S3Settings
-from .store.objects import ObjectStore, drive
-from .store.probe import probe, refused
-from .store.s3_store import Bucket, S3Store
-from .store.server_time import ServerTime
+from .store.objects import ObjectStore, ServerTime, drive
+from .store.s3_store import Bucket, S3Store, probe, refused
 
 
 @attrs.frozen(kw_only=True)
@@ -345,7 +343,7 @@ def _no_sessions(queue: str) -> UnsupportedOperation:
 
 # The SDKs: conditional writes are younger than much else of them.
 
-MINIMUM: Final[Mapping[str, str]] = {**sdk_session.MINIMUM, "boto3": "1.36", "aioboto3": "14"}
+MINIMUM: Final[Mapping[str, str]] = {**sdk.MINIMUM, "boto3": "1.36", "aioboto3": "14"}
 """The oldest that know `IfMatch` of PutObject, which came in November 2024 (botocore 1.35.69)."""
 
 
@@ -354,8 +352,8 @@ def check_sdk(kind: TransportKind) -> None:
 
     Reads files: call it in a thread.
     """
-    for package in sdk_session.PACKAGES[kind]:
-        check_version(package, sdk_session.installed(package))
+    for package in sdk.PACKAGES[kind]:
+        check_version(package, sdk.installed(package))
 
 
 def check_version(package: str, found: str | None) -> None:

@@ -14,8 +14,7 @@ from pump.message import Delivery, Message
 from pump.outcome import Refusal, Settlement
 from pump.ports import QueueStats
 
-from .store.objects import ObjectStore
-from .store.server_time import ServerTime
+from .store.objects import ObjectStore, ServerTime
 
 
 class Layout(StrEnum):

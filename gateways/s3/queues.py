@@ -18,8 +18,7 @@ from pump.subscription import MakeChannels, QueueSpec
 from .layout import Layout, QueueFacts, QueueKeys, StoredQueue, Surroundings, queue_of
 from .queue_options import QueueFile, Wanted, declare, read, reread, validate
 from .settings import S3Settings
-from .store.objects import List, ObjectStore, Page, Reply, Unknown, drive
-from .store.server_time import ServerTime
+from .store.objects import List, ObjectStore, Page, Reply, ServerTime, Unknown, drive
 
 LOOK_AGAIN_S = 60.0
 """How long others may have changed a queue's settings before this process knows."""

@@ -26,8 +26,7 @@ from pump.subscription import MakeChannels, QueueSpec
 
 from .connection import Connections
 from .errors import RequestRefused, Where, fault_of
-from .limits import MAX_TRIES, RECEIVE_BATCH
-from .names import parent_of
+from .names import MAX_TRIES, RECEIVE_BATCH, parent_of
 from .queue_settings import QueueSettings
 from .settling import COMPLETE
 from .tap import Clerk

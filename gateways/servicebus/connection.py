@@ -21,7 +21,7 @@ from pump.observability.log import get_logger
 from pump.tasks import in_thread
 
 from .errors import Where, fault_of
-from .limits import MAX_TRIES
+from .names import MAX_TRIES
 from .settings import ServiceBusSettings
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from pump.message import Message
 
 from .connection import Connections
 from .errors import RequestRefused, Where
-from .limits import MAX_PROPERTIES_BYTES, max_body_bytes
-from .names import NO_GROUP
+from .names import MAX_PROPERTIES_BYTES, NO_GROUP, max_body_bytes
 from .wire import Parcel, encode, in_session
 
 

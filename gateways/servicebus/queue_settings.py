@@ -14,8 +14,16 @@ from pump.capabilities import OrderingMode
 from pump.errors import ConfigurationError, UnsupportedOperation
 from pump.subscription import QueueSpec, Subscription
 
-from .limits import MAX_DELIVERY_COUNT, MAX_LOCK, MAX_WINDOW, MIN_LOCK, MIN_WINDOW
-from .names import checked_name, parent_of, sendable_name
+from .names import (
+    MAX_DELIVERY_COUNT,
+    MAX_LOCK,
+    MAX_WINDOW,
+    MIN_LOCK,
+    MIN_WINDOW,
+    checked_name,
+    parent_of,
+    sendable_name,
+)
 
 _WINDOW: Final = "deduplication_window"
 _SESSIONS: Final = "sessions"

@@ -30,7 +30,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pump.clock import Clock, breathe
 
-from .limits import SEND_BATCH
+from .names import SEND_BATCH
 from .settings import ServiceBusSettings
 from .wire import Arrival, Parcel
 

@@ -35,8 +35,7 @@ from pump.outcome import ABANDON, Abandon, Ack, Action, Defer, Refusal, Settleme
 from .connection import Connections
 from .errors import RequestRefused, Where
 from .leases import Lease, Leases, Terms, lease_of
-from .limits import SEND_BATCH
-from .names import parent_of
+from .names import SEND_BATCH, parent_of
 from .tap import Clerk, Fates, Pulled, Verdict
 from .wire import Arrival, Parcel, again, hand_backs_of
 

@@ -26,7 +26,7 @@ from pump.errors import ConnectionFailed, GatewayError, LeaseLost, PumpError
 
 from .connection import Connections
 from .errors import Where
-from .limits import RECEIVE_BATCH, SETTLE_BATCH
+from .names import RECEIVE_BATCH, SETTLE_BATCH
 from .wire import Arrival, handed_back
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from pump.tasks import in_thread
 
 from .._aws.errors import ObjectNotFound
 from .._aws.transport import Transport
-from .limits import MAX_BYTES
+from .calls import MAX_BYTES
 from .wire import encode
 
 _OCTETS: Final = "application/octet-stream"

@@ -22,10 +22,9 @@ from pump.subscription import Subscription
 
 from .._aws.transport import Polling, Reply
 from .address import QueueAddress
-from .calls import QueueCalls, receive_request, whole_seconds
+from .calls import MAX_BATCH, MAX_LONG_POLL_S, QueueCalls, receive_request, whole_seconds
 from .claims import Claims
 from .inbound import ClaimedBodies, Receipts, deliveries_of
-from .limits import MAX_BATCH, MAX_LONG_POLL_S
 from .queue_settings import QueueOptions
 from .settling import Settling
 

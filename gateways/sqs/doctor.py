@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from pump.durations import format_duration
+from pump.clock import format_duration
 from pump.errors import AccessDenied, ConfigurationError, PumpError, QueueNotFound
 from pump.findings import Finding, HandlerTimes, error, error_from, ok, warning
 from pump.subscription import DeadLetter, FailureStrategy, MakeChannels, QueueSpec, Subscription

@@ -24,17 +24,16 @@ from pump.ports import (
 )
 from pump.subscription import Subscription
 
-from .._aws.counting import CountingTransport
+from .._aws.sdk_transport import CountingTransport
 from .._aws.transport import Transport, transport_for
 from .address import QueueUrls
 from .admin import SqsAdmin
-from .calls import QueueCalls
+from .calls import SQS, QueueCalls
 from .claims import Claims
 from .consumer import SqsConsumer
 from .doctor import examine
 from .events import PushedMessages, is_from, records_of
 from .inbound import Receipts
-from .limits import SQS
 from .producer import SqsProducer
 from .queue_settings import QueueSettings
 from .sessions import SqsSession, accept, session_consumption

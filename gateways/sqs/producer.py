@@ -22,9 +22,8 @@ from pump.observability.log import get_logger
 
 from .._aws.errors import entry_fault
 from .address import QueueAddress
-from .calls import QueueCalls, whole_seconds
+from .calls import MAX_BATCH, MAX_BYTES, MAX_DELAY_S, QueueCalls, whole_seconds
 from .claims import Claims
-from .limits import MAX_BATCH, MAX_BYTES, MAX_DELAY_S
 from .wire import Entry, encode, entry_request
 
 _log = get_logger("gateways.sqs")

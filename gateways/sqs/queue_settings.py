@@ -15,7 +15,7 @@ from pump.errors import ConfigurationError, UnsupportedOperation
 from pump.subscription import QueueSpec
 
 from .address import FIFO_SUFFIX, QueueAddress
-from .limits import MAX_BYTES, MAX_DELAY_S, MAX_VISIBILITY_S
+from .calls import MAX_BYTES, MAX_DELAY_S, MAX_VISIBILITY_S
 from .topics import TopicSubscription, is_own_statement
 
 MAX_RECEIVE_COUNT = 1000

@@ -27,8 +27,7 @@ from pump.ports import ConsumerPort
 from pump.subscription import Subscription
 
 from .address import QueueAddress
-from .calls import whole_seconds
-from .limits import MAX_BATCH, MAX_VISIBILITY_S, SQS
+from .calls import MAX_BATCH, MAX_VISIBILITY_S, SQS, whole_seconds
 from .wire import encode
 
 _log = get_logger("gateways.sqs")

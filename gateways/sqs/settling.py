@@ -14,9 +14,15 @@ from pump.message import Delivery
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
 from .._aws.errors import entry_fault
-from .calls import QueueCalls, delete_entries, hide_entries, whole_seconds
+from .calls import (
+    MAX_BATCH,
+    MAX_VISIBILITY_S,
+    QueueCalls,
+    delete_entries,
+    hide_entries,
+    whole_seconds,
+)
 from .inbound import Receipts
-from .limits import MAX_BATCH, MAX_VISIBILITY_S
 
 _DELETE = "delete_message_batch"
 _HIDE = "change_message_visibility_batch"

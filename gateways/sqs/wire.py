@@ -31,7 +31,7 @@ import msgspec
 from pump.headers import NATIVE, REJECTION_NAMES, REJECTION_ORDER, REJECTION_REASON
 from pump.message import JSON, Message
 
-from .limits import MAX_ATTRIBUTES, MAX_BYTES
+from .calls import MAX_ATTRIBUTES, MAX_BYTES
 
 ATTRIBUTE: Final = "pump"
 """The name of the one attribute that holds what is not the body."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from ..durations import format_duration
+from ..clock import format_duration
 from .pricing import Calls, Cost
 from .scratch import Left
 

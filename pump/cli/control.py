@@ -14,7 +14,7 @@ from urllib.parse import quote
 import click
 from rich.text import Text
 
-from ..durations import format_duration
+from ..clock import format_duration
 from ..exit_codes import Failure
 from ..health.options import is_socket_address, parse_address, parse_socket
 from .console import print_json, printable, stdout, table

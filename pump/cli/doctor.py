@@ -16,8 +16,7 @@ import click
 from rich.text import Text
 
 from ..app import SPILL_REMEDY, App
-from ..clock import SYSTEM_CLOCK
-from ..durations import format_duration
+from ..clock import SYSTEM_CLOCK, format_duration
 from ..errors import ConfigurationError, PumpError, StorageFailed
 from ..exit_codes import ExitCode, Failure
 from ..findings import Finding, HandlerTimes, Level, error, error_from, ok, warning

@@ -12,8 +12,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from ..clock import SYSTEM_CLOCK
-from ..durations import format_duration, parse_duration
+from ..clock import SYSTEM_CLOCK, format_duration, parse_duration
 from ..errors import ConfigurationError
 from ..stores.ledger.reading import DEFAULT_FILE, DEFAULT_FOLDER, locate, reader_from
 from ..stores.ledger.schema import LedgerStatus, Row

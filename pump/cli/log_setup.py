@@ -14,7 +14,7 @@ import structlog
 from structlog.types import Processor
 
 from ..observability.in_hand import add_message_in_hand
-from ..observability.line_handler import LineHandler, to_json, to_printable
+from ..observability.log import LineHandler, to_json, to_printable
 from ..observability.redaction import redact, redact_arguments
 from ..observability.sampling import sample_deliveries
 from .console import stderr

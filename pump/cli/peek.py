@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import click
 from rich.text import Text
 
-from ..clock import SYSTEM_CLOCK
-from ..durations import format_duration
+from ..clock import SYSTEM_CLOCK, format_duration
 from ..headers import ATTEMPTS, REJECTION_DETAIL, REJECTION_REASON
 from ..message import Message
 from .console import print_json, printable, stdout, table

@@ -11,8 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..app import App
-from ..clock import SYSTEM_CLOCK
-from ..durations import format_duration
+from ..clock import SYSTEM_CLOCK, format_duration
 from ..ports import QueueStats
 from .console import print_json, print_json_line, printable, stdout, table
 from .options import app_option, duration, gateway_option, json_option

@@ -26,8 +26,7 @@ from ..app import App
 from ..event_loop import on_signal
 from ..exit_codes import ExitCode
 from ..ports import Gateway
-from ..redrive.counts import Counts
-from ..redrive.folder import Plan, QueueFolder, default_folder, opened, place_of
+from ..redrive.folder import Counts, Plan, QueueFolder, default_folder, opened, place_of
 from ..redrive.rows import LedgerRows
 from ..redrive.run import Prepared, Stopped, finish, left_of, move, prepare
 from ..redrive.selection import Selector

@@ -38,10 +38,11 @@ from .options import (
     log_format_option,
     log_level_option,
     log_sample_option,
+    telemetry_choice,
+    telemetry_of,
     telemetry_option,
 )
 from .run_report import Report, report_in, summarize, warnings_of
-from .telemetry import telemetry_choice, telemetry_of
 
 # Running: what `pump run` does once its options are known.
 

@@ -13,7 +13,7 @@ import attrs
 from rich.text import Text
 
 from ..app import App
-from ..durations import format_duration
+from ..clock import format_duration
 from ..loop import PumpStats
 from ..observability import vocabulary
 from ..observability.counters import Counters

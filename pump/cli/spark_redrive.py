@@ -12,8 +12,7 @@ import click
 
 from ..app import App
 from ..exit_codes import ExitCode
-from ..redrive.counts import Counts
-from ..redrive.folder import opened
+from ..redrive.folder import Counts, opened
 from ..redrive.rows import LedgerRows
 from ..redrive.run import Prepared
 from .log_setup import set_up_logging

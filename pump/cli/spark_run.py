@@ -34,7 +34,7 @@ from .run_report import Report, report_in
 from .spark import spark_options
 
 if TYPE_CHECKING:
-    from ..spark.run.options import SparkRunOptions
+    from ..spark.run.plan import SparkRunOptions
     from ..spark.run.slicing import Depth
     from ..spark.run.summary import SliceSummary, SparkRun
     from ..spark.session import SparkOptions
@@ -148,7 +148,7 @@ def run(
     """
     if until_empty and run_for is not None:
         raise click.UsageError("--until-empty and --for exclude each other")
-    from ..spark.run.options import SparkRunOptions
+    from ..spark.run.plan import SparkRunOptions
     from ..spark.session import SparkOptions
     from .log_setup import set_up_logging
 

@@ -11,11 +11,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from ..app import DEFAULT_SPILL, App
 from ..clock import SYSTEM_CLOCK
+from ..dispatcher import Sweeper, Swept
 from ..exit_codes import ExitCode
 from ..headers import ORIGINAL_TOPIC, REJECTION_DETAIL, REJECTION_REASON
 from ..loading import load_app
 from ..stores.spill import SpilledMessage, SpillStore, SqliteSpill
-from ..sweeper import Sweeper, Swept
 from .console import print_json, print_warning, printable, stderr, stdout, table
 from .options import app_option, gateway_option, json_option
 from .peek import age_of, message_as_json

@@ -25,8 +25,7 @@ from ..exit_codes import ExitCode, Failure, exit_code_of
 from ..health.control import Control
 from ..health.options import HealthOptions
 from ..health.probes import Probes
-from ..health.server import answer_safely
-from ..health.serving import probes_of
+from ..health.server import answer_safely, probes_of
 from ..health.wire import Answer, Request
 from ..observability import vocabulary
 from ..observability.log import get_logger

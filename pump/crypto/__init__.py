@@ -8,8 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..stores.nonces import MemoryNonces
-    from ..stores.sqlite_nonces import SqliteNonces
+    from ..stores.nonces import MemoryNonces, SqliteNonces
     from .encryption import Encryption
     from .errors import (
         AuthenticationFailed,
@@ -71,7 +70,7 @@ _HOMES = {
     "MemoryNonces": "stores.nonces",
     "NonceTracking": "crypto.rules",
     "PlaintextPolicy": "crypto.rules",
-    "SqliteNonces": "stores.sqlite_nonces",
+    "SqliteNonces": "stores.nonces",
 }
 
 if not TYPE_CHECKING:

@@ -31,7 +31,7 @@ from ..message import Delivery, Message
 from ..observability import vocabulary
 from ..observability.counters import Counters, Series
 from ..observability.log import get_logger
-from ..sealing import MAGIC
+from ..ports import MAGIC
 from .envelope import Envelope, associated_data, make_header, parse
 from .errors import (
     KeyNotFound,

@@ -25,7 +25,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ..message import Message
-from ..sealing import MAGIC
+from ..ports import MAGIC
 from .errors import MalformedEnvelope, UnsupportedVersion
 
 VERSIONS: Final = (1, 2)

@@ -24,8 +24,7 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..events import Status
 from ..message import Message
 from ..observability.in_hand import trace_of
-from ..observability.line_handler import short_way
-from ..observability.log import get_logger
+from ..observability.log import get_logger, short_way
 from ..observability.sampling import DELIVERIES, is_kept, sampling_of
 from ..observability.vocabulary import MESSAGE_SETTLED
 from ..outcome import Ack, Reject

@@ -31,9 +31,9 @@ from ..outcome import (
     RejectionReason,
     Settlement,
 )
+from ..ports import MAGIC, PAST_MAGIC, Sealing
 from ..processor import ENDS_OF_THE_PROGRAM, CommandProcessor
 from ..rejection import RejectionRouter
-from ..sealing import MAGIC, PAST_MAGIC, Sealing
 from ..signals import DeferMessage, InvalidMessage, RejectMessage, Signal
 from ..subscription import Subscription
 

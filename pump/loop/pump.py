@@ -17,9 +17,8 @@ from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..observability.telemetry import Telemetry
 from ..outcome import ABANDON, Ack, Defer, Settlement
-from ..ports import ConsumerPort
+from ..ports import ConsumerPort, Sealing
 from ..rejection import RejectionRouter
-from ..sealing import Sealing
 from ..subscription import Subscription, UnacceptableLimit
 from .lanes import Lanes
 from .leases import LeaseBook, LeaseKeeper

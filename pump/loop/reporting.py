@@ -15,7 +15,7 @@ from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..observability.telemetry import Telemetry
 from ..outcome import INVALID_REASONS, Ack, Defer, Reason, Reject
-from ..sealing import Sealing
+from ..ports import Sealing
 from ..subscription import Subscription
 from .delivery_log import DeliveryLines
 from .processing import Ending, outcome_event, status_of

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from ..headers import MSGPACK, OCTETS, TEXT
 from ..message import JSON
-from .codecs import Codec, JsonCodec, MsgpackCodec, OctetsCodec, TextCodec
-from .mapper import Mapper, type_name_of
+from .mapper import Codec, JsonCodec, Mapper, MsgpackCodec, OctetsCodec, TextCodec, type_name_of
 
 __all__ = [
     "JSON",

@@ -19,7 +19,7 @@ from ..health import guard
 from ..health.control import ACTIONS, KNOWN, allow, concurrency_in, no_fields
 from ..health.options import HealthOptions
 from ..health.probes import KNOWN as PROBES, refuse_changes, verdict
-from ..health.serving import installed_version, listen
+from ..health.server import installed_version, listen
 from ..health.wire import Answer, Refused, Request
 from ..observability import vocabulary
 from ..observability.log import get_logger

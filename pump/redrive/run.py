@@ -20,8 +20,7 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import Throttled
 from ..ports import Gateway
 from ..queue_browser import Seen, survey
-from .counts import Counts, lease_for
-from .folder import Known, Plan, QueueFolder, RunFolder
+from .folder import Counts, Known, Plan, QueueFolder, RunFolder, lease_for
 from .moving import Mover, Task
 from .rows import KEY_LENGTH, LedgerRows, SnapshotWriter, is_among, row_of
 from .selection import Picture, Selector, entries_in, picture_of

@@ -38,8 +38,8 @@ async def take_snapshot(
 ) -> int:
     """Write what is in the queues of an open gateway to a Parquet file; return how many.
 
-    Nothing is taken: see `pump.queue_browser`, also for what cannot be seen. `QueueNotFound` names a
-    queue that is not there. Where a broker shows no more while so many are held, the rest is
+    Nothing is taken: see `pump.queue_browser`, also for what cannot be seen. `QueueNotFound` names
+    a queue that is not there. Where a broker shows no more while so many are held, the rest is
     missing, and a warning says so.
     """
     from .parquet_files import TableWriter

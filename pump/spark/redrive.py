@@ -26,8 +26,7 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import ConfigurationError, PumpError
 from ..gateway_url import gateway_from_url
 from ..ids import new_id
-from ..redrive.counts import Counts
-from ..redrive.folder import Known, RunFolder
+from ..redrive.folder import Counts, Known, RunFolder
 from ..redrive.moving import Mover, Task
 from ..redrive.rows import COLUMNS, SHOWN, Kind, LedgerRows, sync, written
 from ..redrive.selection import entries_in, unfit

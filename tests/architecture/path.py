@@ -14,6 +14,7 @@ from typing import Any
 
 from handlers import Handler
 from pump import App, Command, MakeChannels, OutcomeEvent, RejectMessage, Subscription
+from pump.ports import Gateway
 
 from .source import PACKAGES, ROOT
 
@@ -77,7 +78,7 @@ def _module_of(code: CodeType) -> str | None:
     return relative if is_ours and not relative.startswith(_ELSEWHERE) else None
 
 
-async def trace(gateway: object, *, is_wanted: bool = True) -> Tracer:
+async def trace(gateway: str | Gateway, *, is_wanted: bool = True) -> Tracer:
     """Follow the second message of a running app from its receive to the end of its settlement."""
     app = App(gateway)
     app.register(Greet, Greeter)

@@ -9,8 +9,7 @@ from rich.console import Console
 from pump.bench.pricing import Cost
 from pump.bench.report import BenchReport, Machine, suggest
 from pump.bench.scratch import Left
-from pump.cli.bench_run import progress_of
-from pump.cli.bench_tables import print_left, print_report
+from pump.cli.bench_run import print_left, print_report, progress_of
 from pump.testing import VirtualClock
 from tests.bench.figures import measured, settings
 

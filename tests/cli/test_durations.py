@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from pump.durations import format_duration, parse_duration
+from pump.clock import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

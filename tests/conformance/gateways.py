@@ -7,7 +7,7 @@ from gateways.memory import MemoryGateway
 from gateways.nats import NatsGateway, NatsSettings
 from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings
 from gateways.s3 import Layout, S3Gateway, S3Settings, Storage
-from gateways.s3.store.server_time import ServerTime
+from gateways.s3.store.objects import ServerTime
 from gateways.servicebus import ServiceBusGateway, ServiceBusSettings
 from gateways.sqs import SqsGateway
 from pump.clock import SYSTEM_CLOCK

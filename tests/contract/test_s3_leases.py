@@ -9,7 +9,7 @@ import pytest
 from gateways.s3.gateway import S3Gateway, Storage
 from gateways.s3.layout import Layout
 from gateways.s3.settings import S3Settings
-from gateways.s3.store.server_time import ServerTime
+from gateways.s3.store.objects import ServerTime
 from pump.testing import VirtualClock
 from pump.testing.contract import GatewayContract, Rig
 from tests.gateways.s3.model_store import ModelS3, ModelStore

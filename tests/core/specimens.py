@@ -17,6 +17,7 @@ from msgspec import Struct
 import pump
 from pump.backoff import Backoff
 from pump.capabilities import Capabilities, OrderingMode
+from pump.dispatcher import Swept
 from pump.errors import Throttled
 from pump.events import (
     BestEffortOrderEvent,
@@ -43,7 +44,6 @@ from pump.serving import MappingStats, ServerOptions
 from pump.signals import DeferMessage, InvalidMessage, RejectMessage, Signal
 from pump.stores.spill import SpilledMessage
 from pump.subscription import DeadLetter, Hybrid, QueueSpec, Retry, Subscription, UnacceptableLimit
-from pump.sweeper import Swept
 from pump.testing.builders import a_delivery, a_message
 
 

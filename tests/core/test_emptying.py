@@ -11,8 +11,7 @@ import pytest
 from gateways.memory import MemoryGateway
 from pump import Command, Subscription
 from pump.capabilities import Capabilities
-from pump.idle_detector import LOOKS_AT_ESTIMATES, Emptying
-from pump.performer import Performer
+from pump.performer import LOOKS_AT_ESTIMATES, Emptying, Performer
 from pump.ports import AdminPort, QueueStats
 from pump.testing.virtual_clock import VirtualClock
 

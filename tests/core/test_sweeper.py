@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pump.dispatcher import Sweeper, Swept
 from pump.errors import (
     ConfigurationError,
     ConnectionFailed,
@@ -18,7 +19,6 @@ from pump.errors import (
 from pump.ports import ProducerPort
 from pump.stores.spill import MemorySpill, SpilledMessage, SqliteSpill
 from pump.subscription import MakeChannels, QueueSpec
-from pump.sweeper import Sweeper, Swept
 from pump.testing.builders import a_message
 from pump.testing.virtual_clock import EPOCH_S, VirtualClock
 

@@ -15,7 +15,7 @@ import pytest
 import gateways.nats
 from gateways.nats import NatsSettings
 from gateways.nats.connection import MINIMUM
-from gateways.nats.limits import MAX_IN_FLIGHT, MINIMUM_SERVER, NATS, SCHEDULING_SERVER
+from gateways.nats.names import MAX_IN_FLIGHT, MINIMUM_SERVER, NATS, SCHEDULING_SERVER
 from gateways.nats.queue_settings import QueueSettings
 from gateways.nats.wire import HEADER, encode
 from pump import errors as pump_errors

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from gateways.rabbitmq import RabbitMQSettings
-from gateways.rabbitmq.queue_arguments import _OPTIONS
+from gateways.rabbitmq.topology import _OPTIONS
 from pump import errors
 from pump.errors import ConfigurationError
 

@@ -25,9 +25,9 @@ from gateways.sqs_server.http.connection import OrdinaryReader
 from gateways.sqs_server.http.sigv4 import SignedRequest, verify
 from gateways.sqs_server.mappings.invoking import MalformedResponse, as_json, failed_ids
 from gateways.sqs_server.protocol import parse
+from pump.clock import parse_duration
 from pump.crypto.envelope import parse as parse_envelope
 from pump.crypto.sources import parse_ring
-from pump.durations import parse_duration
 from pump.errors import PumpError
 from pump.headers import parse_content_type
 from pump.health.wire import Refused, parse_head

@@ -17,7 +17,7 @@ from pump.crypto import Encryption, Key, KeyRing
 from pump.headers import REJECTION_REASON
 from pump.message import Message
 from pump.outcome import RejectionReason
-from pump.sealing import Sealing
+from pump.ports import Sealing
 from pump.testing import Harness, VirtualClock
 
 from ..gateways.sqs.messages import messages

@@ -9,12 +9,10 @@ from typing import Any
 import click
 from hypothesis import strategies as st
 
-from pump.cli.options import counted_pair, duration, pair
+from pump.cli.options import counted_pair, duration, pair, telemetry_choice
 from pump.cli.send import Letter, _body_of, _lines_of
-from pump.cli.telemetry import telemetry_choice
-from pump.clock import SYSTEM_CLOCK
+from pump.clock import SYSTEM_CLOCK, format_duration, parse_duration
 from pump.crypto.sources import parse_ring
-from pump.durations import format_duration, parse_duration
 from pump.errors import ConfigurationError
 from pump.exit_codes import Failure
 from pump.gateway_url import gateway_from_url, without_secrets

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pump.clock import SystemClock
+from pump.dispatcher import Sweeper, Swept
 from pump.stores.spill import SqliteSpill
 from pump.subscription import MakeChannels, QueueSpec
-from pump.sweeper import Sweeper, Swept
 
 from .child_process import Child
 from .child_pump import MISSING, Job, build

@@ -25,9 +25,8 @@ from pump.headers import (
 from pump.message import Delivery, Message
 from pump.outcome import Abandon, Ack, Refusal, Settlement
 from pump.ports import AdminPort, ConsumerPort, ProducerPort
-from pump.redrive.counts import Counts
 from pump.redrive.duckdb_selector import DuckdbSelector
-from pump.redrive.folder import Plan, QueueFolder, opened
+from pump.redrive.folder import Counts, Plan, QueueFolder, opened
 from pump.redrive.moving import Mover
 from pump.redrive.rows import LedgerRows
 from pump.redrive.run import Prepared, finish, left_of, move, prepare

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pump.redrive.counts import lease_for
+from pump.redrive.folder import lease_for
 from pump.report.duckdb_engine import duckdb_engine
 from pump.report.job import ReportOptions, run_report
 from pump.stores.ledger import SqliteLedger

@@ -18,7 +18,7 @@ from pump.errors import (
     StorageFailed,
 )
 from pump.redrive import folder as record_module
-from pump.redrive.counts import lease_for
+from pump.redrive.folder import lease_for
 from pump.stores.ledger import SqliteLedger
 from pump.testing.virtual_clock import VirtualClock
 

@@ -16,8 +16,7 @@ from pump.errors import ConfigurationError
 from pump.headers import ATTEMPTS, REJECTION_TIMESTAMP
 from pump.message import Message
 from pump.queue_browser import Seen
-from pump.redrive.counts import Counts, Silence, is_over, lease_for
-from pump.redrive.folder import Plan, place_of
+from pump.redrive.folder import Counts, Plan, Silence, is_over, lease_for, place_of
 from pump.redrive.moving import Fate, Pace, batches, fate_of
 from pump.redrive.rows import COLUMNS, NAMES, VISIBLE, entry_of, key_of, redriven, row_of
 from pump.testing.builders import a_delivery

@@ -13,7 +13,7 @@ from pump.clock import SYSTEM_CLOCK
 from pump.message import Message
 from pump.outcome import ACK, Settlement
 from pump.ports import Gateway
-from pump.redrive.counts import Counts
+from pump.redrive.folder import Counts
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 from tests.brokers.aws_account import AwsAccount
 from tests.contract.sqs_rigs import sqs_settings

@@ -15,8 +15,7 @@ from pump import App, Backoff, Command, RejectMessage, Subscription, headers, hy
 from pump.clock import SYSTEM_CLOCK
 from pump.events import Event, OutcomeEvent
 from pump.message import Message
-from pump.ports import Gateway
-from pump.sealing import Sealing
+from pump.ports import Gateway, Sealing
 from pump.stores.spill import MemorySpill
 from pump.subscription import MakeChannels
 

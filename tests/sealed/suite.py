@@ -15,7 +15,7 @@ from pump.crypto.envelope import parse
 from pump.errors import CryptoError, MappingError
 from pump.message import Message
 from pump.observability import vocabulary
-from pump.sealing import MAGIC, Sealing
+from pump.ports import MAGIC, Sealing
 from pump.testing import VirtualClock
 
 from .bench import SECRET, PlaceOrder, Shop, without_rejection

@@ -9,8 +9,7 @@ import pytest
 from gateways.memory import MemoryGateway
 from pump.clock import SYSTEM_CLOCK
 from pump.gateway_url import gateway_from_url
-from pump.ports import Gateway
-from pump.sealing import Sealing
+from pump.ports import Gateway, Sealing
 
 from .bench import Shop
 from .suite import OpenShop, Sealed

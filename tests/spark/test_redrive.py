@@ -17,9 +17,8 @@ from pump.errors import ConfigurationError, StorageFailed
 from pump.message import Message
 from pump.outcome import ACK, Settlement
 from pump.queue_browser import Seen
-from pump.redrive.counts import Counts
 from pump.redrive.duckdb_selector import DuckdbSelector
-from pump.redrive.folder import opened
+from pump.redrive.folder import Counts, opened
 from pump.redrive.rows import SnapshotWriter, row_of
 from pump.redrive.run import Prepared, left_of, prepare
 from pump.redrive.selection import entries_in

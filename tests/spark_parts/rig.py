@@ -10,8 +10,7 @@ from typing import Any
 from pump import App, Command, Subscription
 from pump.clock import SYSTEM_CLOCK
 from pump.spark.run.driver import Silent
-from pump.spark.run.options import SparkRunOptions
-from pump.spark.run.plan import Named, TaskPlan
+from pump.spark.run.plan import Named, SparkRunOptions, TaskPlan
 from pump.spark.run.running import Stops, Work, running_in
 from pump.spark.run.summary import SparkRun, TaskSummary
 from pump.spark.run.task import TaskRun

@@ -16,8 +16,7 @@ from pump import App, ConfigurationError
 from pump.capabilities import Capabilities
 from pump.cli.redrive import Asked
 from pump.cli.spark_redrive import redrive_on_spark
-from pump.spark.run.options import SparkRunOptions
-from pump.spark.run.plan import Named
+from pump.spark.run.plan import Named, SparkRunOptions
 from pump.spark.run.running import Work, check_gateway, check_session, ledger_for
 from pump.spark.session import SparkOptions
 from pump.stores.ledger import ParquetLedger, SqliteLedger

@@ -6,13 +6,12 @@ import attrs
 
 from pump.clock import Clock
 
-from ..sdk_session import installed
+from ..sdk import installed
 from ..sdk_transport import Client
 from ..settings import AwsSettings
-from .http_session import HttpSession, Link
+from .http_session import HttpSession, Link, credentials_of, endpoint_of, link_of
 from .json_protocol import JsonProtocol
 from .s3 import RestS3
-from .sdk_facts import credentials_of, endpoint_of, link_of
 from .service import LeanService, RetryPolicy, WireProtocol
 from .signing import CredentialSource
 

@@ -14,8 +14,7 @@ from botocore.parsers import ResponseParserError
 from yarl import URL
 
 from ..transport import Reply, Request
-from .http_session import Answer, Planned
-from .sdk_facts import Endpoint
+from .http_session import Answer, Endpoint, Planned
 from .signing import Signable, canonical_path
 
 OPERATIONS = (

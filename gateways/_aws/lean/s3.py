@@ -21,8 +21,7 @@ from yarl import URL
 
 from ..sdk_transport import Client
 from ..transport import Reply, Request
-from .http_session import Answer, Planned
-from .sdk_facts import Endpoint, endpoint_of
+from .http_session import Answer, Endpoint, Planned, endpoint_of
 from .signing import EMPTY_HASH, UNSIGNED_PAYLOAD, Signable
 
 # The requests to S3 that are made here: six operations, with the fields that gateways use. Pure.

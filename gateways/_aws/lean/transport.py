@@ -10,8 +10,7 @@ import attrs
 from pump.clock import SYSTEM_CLOCK, Clock
 from pump.tasks import in_thread
 
-from ..boto3_transport import Boto3
-from ..sdk_session import check_versions, missing
+from ..sdk import Boto3, check_versions, missing
 from ..sdk_transport import Client, Held
 from ..settings import AwsSettings, TransportKind
 from ..transport import Reply, Request

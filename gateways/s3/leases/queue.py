@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any
 
-from pump.errors import GatewayError
+import attrs
+
+from pump.clock import Clock, Timer
+from pump.errors import ConnectionFailed, GatewayError
 from pump.message import Delivery, Message
 from pump.outcome import Refusal, Settlement
 from pump.ports import QueueStats
 
 from ..layout import QueueFacts, S3QueueSettings, Surroundings
-from .catalogue import Catalogue, Habits
+from ..store.objects import Entry, Found, Missing
+from .catalogue import Catalogue, Habits, known_leases
 from .choosing import Choosing
 from .claiming import Claiming
-from .codec import BatchId, Content
+from .codec import (
+    BatchId,
+    Content,
+    Lease,
+    Letter,
+    MessageId,
+    batch_key,
+    batch_of,
+    lease_key,
+    message_of,
+)
 from .context import Desk, Driver, Holding, Holdings
 from .outbox import Outbox
-from .overview import Overview
+from .protocol import Undecided, lease_in, read, read_batch, remove_all, survey
 from .scouting import Scout
 from .settling import Burial, Settling
-from .waiting import Waiting
 
 _SHARED_COUNT = 10
 """How many messages a receive claims at most where others claim too: with more, most claims of
@@ -245,3 +259,288 @@ def _habits(facts: QueueFacts, settings: S3QueueSettings, owner: str) -> Habits:
         linger_s=settings.linger_s,
         owner=owner,
     )
+
+
+# Waiting: receives that found nothing sleep until there is a reason to look again.
+#
+# One timer serves them all: for what is known to be due, and for a look at what others do, after a
+# pause that doubles while nothing is found. Sends and settlements of this process wake them at
+# once.
+
+_FIRST_PAUSE_S = 0.1
+_LEAST_PAUSE_S = 0.001
+"""What is due by the store's clock may seem not quite due by ours, which may run slower."""
+
+
+class Waiting:
+    """Those who wait for messages of one queue.
+
+    `look` finds out whether there are any; `due_in_s` says when something is due at the latest.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        poll_s: float,
+        look: Callable[[], Awaitable[bool]],
+        due_in_s: Callable[[], float],
+        ready_count: Callable[[], int],
+    ) -> None:
+        self._clock = clock
+        self._poll_s = poll_s
+        self._look = look
+        self._due_in_s = due_in_s
+        self._ready_count = ready_count
+        self._waiters: deque[asyncio.Future[bool]] = deque()
+        self._pause_s = _FIRST_PAUSE_S
+        self._timer: Timer | None = None
+        self._timer_due_s = inf
+        self._looking: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody waits any more."""
+        return self._is_closed
+
+    def __bool__(self) -> bool:
+        return bool(self._waiters)
+
+    async def wait(self, wait_s: float) -> bool:
+        """Wait for a reason to try again; False when `wait_s` have passed without one. Raises
+        what a look raised.
+        """
+        woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_later(wait_s, lambda: _resolve(woken, False))
+        if not self._waiters:
+            self._pause_s = min(_FIRST_PAUSE_S, self._poll_s)
+        self._waiters.append(woken)
+        self.arm()
+        try:
+            return await woken
+        except asyncio.CancelledError:
+            # Woken, then cancelled before it could try: the reason is another's now.
+            if woken.done() and not woken.cancelled():
+                self.stir()
+            raise
+        finally:
+            timer.cancel()
+            if woken in self._waiters:
+                self._waiters.remove(woken)
+
+    def stir(self) -> None:
+        """Something may have become available: wake as many as there is something for."""
+        count = self._ready_count() if self._waiters else 0
+        while count > 0 and self._waiters:
+            count -= _resolve(self._waiters.popleft(), True)
+        self.arm()
+
+    def arm(self) -> None:
+        """Set the timer for the next reason to look."""
+        if self._is_closed or self._is_busy:
+            return
+        delay_s = min(self._due_in_s(), self._pause_s if self._waiters else inf)
+        delay_s = max(_LEAST_PAUSE_S, delay_s)
+        due_s = self._clock.now_s() + delay_s
+        if due_s >= self._timer_due_s:
+            return
+        self._disarm()
+        if due_s < inf:
+            self._timer_due_s = due_s
+            self._timer = self._clock.call_later(delay_s, self._ring)
+
+    async def aclose(self) -> None:
+        """Send everyone away empty, and end what runs."""
+        self._is_closed = True
+        self._disarm()
+        while self._waiters:
+            _resolve(self._waiters.popleft(), False)
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._looking is not None and not self._looking.done()
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._timer_due_s = inf
+        if not self._is_closed and not self._is_busy:
+            self._looking = asyncio.create_task(self._tend(), name="s3 look")
+            self._looking.add_done_callback(lambda _: self.stir())
+
+    async def _tend(self) -> None:
+        self._pause_s = min(2 * self._pause_s, self._poll_s)
+        try:
+            if await self._look():
+                self._pause_s = min(_FIRST_PAUSE_S, self._poll_s)
+        except Exception as error:  # broad: those who wait must hear of it, whatever it is
+            while self._waiters:
+                waiter = self._waiters.popleft()
+                if not waiter.done():
+                    waiter.set_exception(error)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_due_s = inf
+
+
+def _resolve(woken: asyncio.Future[bool], result: bool) -> bool:
+    if woken.done():
+        return False
+    woken.set_result(result)
+    return True
+
+
+# The overview: what a queue holds, looked at and counted without touching it; and its end.
+
+_MAX_LEASES = 100
+_MAX_BATCHES = 16
+"""How much is read for an estimate."""
+
+
+@attrs.frozen
+class _View:
+    """A queue as two listings show it."""
+
+    batches: Mapping[BatchId, Entry]
+    leases: Mapping[MessageId, Entry]
+
+    def messages(self, *, is_lifo: bool = False) -> Iterator[tuple[BatchId, MessageId]]:
+        """Those that are not done, in the order in which they are to be had."""
+        for batch in sorted(self.batches, key=lambda each: each.number, reverse=is_lifo):
+            places = range(batch.count)
+            for place in reversed(places) if is_lifo else places:
+                message = MessageId(batch.number, place)
+                entry = self.leases.get(message)
+                if entry is None or entry.size:
+                    yield batch, message
+
+
+class Overview:
+    """Counts, shows and empties one queue."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def stats(self) -> QueueStats:
+        """An estimate: what was not read counts as in flight if it has a lease, else as visible."""
+        view = await self._view()
+        messages = list(view.messages())
+        leased = [message for _, message in messages if message in view.leases]
+        leases = await self._leases(view, leased[:_MAX_LEASES])
+        contents = await self._contents([batch for batch, _ in messages], _MAX_BATCHES)
+        earliest_s = self._desk.earliest_s
+        counts = {"visible": 0, "in_flight": 0, "delayed": 0}
+        for batch, message in messages:
+            lease = leases.get(message)
+            letter = _letter(contents, batch, message)
+            counts[_state(lease, message in view.leases, letter, earliest_s)] += 1
+        oldest_s = min((view.batches[batch].modified_s for batch, _ in messages), default=None)
+        age_s = None if oldest_s is None else max(0.0, earliest_s - oldest_s)
+        return QueueStats(name=self._desk.facts.name, oldest_age_s=age_s, **counts)
+
+    async def peek(self, max_count: int) -> list[Message]:
+        """The next messages that could be had."""
+        view = await self._view()
+        found: list[Message] = []
+        in_order = list(view.messages(is_lifo=self._desk.facts.is_lifo))
+        for start in range(0, len(in_order), _MAX_LEASES):
+            some = in_order[start : start + _MAX_LEASES]
+            leases = await self._leases(view, [each for _, each in some if each in view.leases])
+            contents = await self._contents([batch for batch, _ in some], len(some))
+            for batch, message in some:
+                letter = _letter(contents, batch, message)
+                is_leased = message in view.leases
+                state = _state(leases.get(message), is_leased, letter, self._desk.earliest_s)
+                if letter is not None and state == "visible":
+                    found.append(letter.open())
+                if len(found) == max_count:
+                    return found
+        return found
+
+    async def purge(self) -> int:
+        """Remove every batch that is there now, then its leases; how many messages there were.
+
+        Whoever holds one finds its lease gone. A lease whose batch is not listed is left: the
+        batch may just have come.
+        """
+        desk, view = self._desk, await self._view()
+        numbers = {batch.number for batch in view.batches}
+        batches = [batch_key(desk.around.keys, batch) for batch in view.batches]
+        for number in numbers:
+            desk.catalogue.drop(number)
+        if not await desk.driver.run(remove_all(batches)):
+            raise ConnectionFailed(desk.facts.name, "not all of it was removed; purge it again")
+        # Listed again: claims that have come since cannot be confirmed any more.
+        leases = (await self._view()).leases
+        doomed = [lease_key(desk.around.keys, each) for each in leases if each.number in numbers]
+        await desk.driver.run(remove_all(doomed))
+        return sum(1 for _ in view.messages())
+
+    async def _view(self) -> _View:
+        keys = self._desk.around.keys
+        seen = await self._desk.driver.run(survey(keys))
+        if isinstance(seen, Undecided):
+            raise seen.error
+        batches = {batch: entry for entry in seen[0] if (batch := batch_of(keys, entry.key))}
+        leases = {message: entry for entry in seen[1] if (message := message_of(keys, entry.key))}
+        return _View(batches, leases)
+
+    async def _leases(self, view: _View, wanted: Sequence[MessageId]) -> dict[MessageId, Lease]:
+        known = known_leases(self._desk.catalogue)
+        answers = await asyncio.gather(
+            *(self._lease(message, known.get(view.leases[message].etag)) for message in wanted)
+        )
+        return {
+            message: lease
+            for message, lease in zip(wanted, answers, strict=True)
+            if lease is not None
+        }
+
+    async def _lease(self, message: MessageId, known: Lease | None) -> Lease | None:
+        if known is not None:
+            return known
+        there = await self._desk.driver.run(read(lease_key(self._desk.around.keys, message)))
+        return lease_in(there) if isinstance(there, Found) else None
+
+    async def _contents(self, batches: Sequence[BatchId], max_reads: int) -> dict[BatchId, Content]:
+        contents: dict[BatchId, Content] = {}
+        unread: list[BatchId] = []
+        for batch in dict.fromkeys(batches):
+            opened = self._desk.catalogue.opened.get(batch.number)
+            if opened is not None and opened.content is not None:
+                contents[batch] = opened.content
+            else:
+                unread.append(batch)
+        keys = self._desk.around.keys
+        chosen = unread[:max_reads]
+        reading = (self._desk.driver.run(read_batch(batch_key(keys, batch))) for batch in chosen)
+        for batch, there in zip(chosen, await asyncio.gather(*reading), strict=True):
+            if not isinstance(there, Missing | Undecided):
+                contents[batch] = there
+        return contents
+
+
+def _letter(
+    contents: Mapping[BatchId, Content], batch: BatchId, message: MessageId
+) -> Letter | None:
+    content = contents.get(batch)
+    has_it = content is not None and message.place < len(content.letters)
+    return content.letters[message.place] if content is not None and has_it else None
+
+
+def _state(lease: Lease | None, is_leased: bool, letter: Letter | None, earliest_s: float) -> str:
+    """What a message that is not done counts as."""
+    if lease is None:
+        if is_leased:
+            return "in_flight"
+        is_delayed = letter is not None and letter.visible_at_s > earliest_s
+        return "delayed" if is_delayed else "visible"
+    if lease.expires_s <= earliest_s:
+        return "visible"
+    return "in_flight" if lease.is_held else "delayed"

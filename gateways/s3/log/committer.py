@@ -25,8 +25,7 @@ from pump.clock import Clock, Timer
 from pump.errors import ConnectionFailed, GatewayError
 
 from ..layout import Surroundings
-from ..store.objects import Busy, ObjectStore, Reply, Request, Steps, Unknown, drive
-from ..store.server_time import DRIFT
+from ..store.objects import DRIFT, Busy, ObjectStore, Reply, Request, Steps, Unknown, drive
 from .commit import Committed, Draft, commit
 from .context import Answer, Ask, Desk, answer
 from .entries import UNCOUNTED, Adopt, Op, Send, Settle, Take, hold

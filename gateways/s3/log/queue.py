@@ -20,8 +20,7 @@ from ..._engine.redrive import dead_letter
 from ..._engine.settings import QueueSettings
 from ..layout import QueueFacts, S3QueueSettings, Surroundings
 from ..limits import MAX_BODY_BYTES
-from ..store.objects import drive
-from ..store.server_time import DRIFT
+from ..store.objects import DRIFT, drive
 from .committer import Committer, Fulfilled, PacedStore, granted_s
 from .context import Answer, Ask, Desk
 from .entries import UNCOUNTED, Buried, Extend, Op, Purge, Settle, hold, is_receipt

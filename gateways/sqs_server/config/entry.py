@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from pump.durations import parse_duration
+from pump.clock import parse_duration
 from pump.errors import ConfigurationError
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from pump.clock import Clock
 from pump.errors import HandlerTimeout
 from pump.ids import new_id
 
-from ..._aws.threads import DaemonThreads
+from ..._aws.sdk import DaemonThreads
 from ..model import QueueAddress, partition_of
 from .function_code import Contained, FunctionCode, FunctionExited, describe, trace_of
 

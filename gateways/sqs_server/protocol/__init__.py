@@ -11,9 +11,8 @@ from uuid import uuid4
 
 from ..errors import SqsError, missing_action, serialization_exception, unknown_operation
 from . import aws_json, aws_query, query_json, xml_answer
-from .call import Answer, Call
+from .call import Answer, Call, base_url_of, identify, trace_of
 from .catalog import OPERATIONS
-from .identity import base_url_of, identify, trace_of
 
 __all__ = ["OPERATIONS", "Answer", "Call", "parse", "render", "render_error", "speaks_json"]
 

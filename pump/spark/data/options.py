@@ -10,8 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 
-from ...clock import SYSTEM_CLOCK
-from ...durations import parse_duration
+from ...clock import SYSTEM_CLOCK, parse_duration
 from ...errors import ConfigurationError
 from ...gateway_url import gateway_from_url, without_secrets
 from ...ports import Gateway

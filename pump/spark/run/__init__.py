@@ -10,7 +10,7 @@ that was handled and not settled may have one too, with an earlier attempt.
 
 from __future__ import annotations
 
-from .options import SparkRunOptions
+from .plan import SparkRunOptions
 from .running import run_on_spark
 from .summary import Counts, Ended, SliceSummary, SparkRun, TaskEnd, TaskSummary
 

@@ -28,14 +28,13 @@ from ...backoff import Backoff
 from ...clock import Clock
 from ...errors import ConnectionFailed, CredentialsExpired, PoolExhausted, StorageFailed, Throttled
 from ...gateway_url import gateway_from_url
-from ...idle_detector import LOOK_AGAIN_S, looks_needed
 from ...observability import vocabulary
 from ...observability.log import get_logger
+from ...performer import LOOK_AGAIN_S, looks_needed
 from ...ports import Gateway
 from ...runtime import check_support
 from ...subscription import Subscription
-from .options import SparkRunOptions
-from .plan import Cluster, SliceFailed, TaskPlan
+from .plan import Cluster, SliceFailed, SparkRunOptions, TaskPlan
 from .slicing import Depth, Probing, RunFolder, count_tasks, handful
 from .summary import Ended, SliceSummary, SparkRun, TaskSummary, added
 

@@ -23,8 +23,7 @@ from ...observability.log import get_logger
 from ...stores.ledger.parquet_ledger import ParquetLedger
 from ...stores.ledger.reading import DEFAULT_FOLDER, ledger_from
 from .driver import Driver, Listener, Silent
-from .options import SparkRunOptions
-from .plan import Cluster, Luggage, TaskPlan, packed
+from .plan import Cluster, Luggage, SparkRunOptions, TaskPlan, packed
 from .slicing import RunFolder, run_folder
 from .summary import SparkRun
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
-from ...durations import parse_duration
+from ...clock import parse_duration
 from ...errors import ConfigurationError, StorageFailed
 from . import Ledger, parquet_ledger
 from .parquet_ledger import ParquetLedger, Range, parquet_module, waiting_rows

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateways._aws.threads import DaemonThreads
+from gateways._aws.sdk import DaemonThreads
 from pump.clock import SYSTEM_CLOCK
 
 from .fake_aws import FakeAws, Wait

@@ -7,7 +7,7 @@ from importlib import metadata
 
 import pytest
 
-from gateways._aws.sdk_session import MINIMUM, PACKAGES, check_version
+from gateways._aws.sdk import MINIMUM, PACKAGES, check_version
 from gateways._aws.settings import TransportKind
 from pump.errors import ConfigurationError
 

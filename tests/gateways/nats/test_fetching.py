@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateways.nats.calls import JetStream
+from gateways.nats.connection import JetStream
 from gateways.nats.link import Inbox, Incoming
 from gateways.nats.pulls import Arrived, Wish, fetch
 from pump.errors import ConnectionFailed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from gateways.nats.calls import JetStream
+from gateways.nats.connection import JetStream
 from gateways.nats.queue_settings import GOOD_FOR_S, KnownQueues, QueueSettings
 from pump.subscription import QueueSpec
 from pump.testing import VirtualClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateways.nats.limits import COARSE_S
+from gateways.nats.names import COARSE_S
 from gateways.nats.receipts import Receipts, receipt_for, subject_of
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 from pamqp.commands import Queue
 
-from gateways.rabbitmq.limits import MAX_DELAY_S
 from gateways.rabbitmq.names import (
+    MAX_DELAY_S,
     beside,
     checked_name,
     delay_queue,

@@ -12,7 +12,7 @@ from pamqp.commands import Basic
 
 import gateways.rabbitmq.amqp  # noqa: F401  (as opening a gateway does: not on the loop)
 from gateways.rabbitmq.connection import Link
-from gateways.rabbitmq.limits import PUBLISH_BATCH
+from gateways.rabbitmq.names import PUBLISH_BATCH
 from gateways.rabbitmq.publisher import Fate, Publisher
 from gateways.rabbitmq.wire import Parcel
 from pump.clock import breathe

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateways.rabbitmq.queue_arguments import (
+from gateways.rabbitmq.topology import (
     DELIVERY_LIMIT,
     arguments_of,
     delay_arguments,

@@ -22,8 +22,7 @@ from gateways.s3.layout import (
     StoredQueue,
     Surroundings,
 )
-from gateways.s3.store.objects import Get, ObjectStore, Reply, Request
-from gateways.s3.store.server_time import ServerTime
+from gateways.s3.store.objects import Get, ObjectStore, Reply, Request, ServerTime
 from pump.message import Delivery, Message
 from pump.outcome import Ack, Settlement
 

@@ -7,8 +7,7 @@ from datetime import timedelta
 
 from gateways.s3 import Layout, S3Gateway, S3Settings, Storage
 from gateways.s3.layout import QueueKeys
-from gateways.s3.store.objects import ObjectStore, Reply, Request
-from gateways.s3.store.server_time import ServerTime
+from gateways.s3.store.objects import ObjectStore, Reply, Request, ServerTime
 from pump.message import Delivery
 from pump.subscription import MakeChannels, QueueSpec
 from pump.testing import VirtualClock

@@ -24,9 +24,9 @@ from gateways.s3.store.objects import (
     Reply,
     Request,
     Same,
+    ServerTime,
     Written,
 )
-from gateways.s3.store.server_time import ServerTime
 
 
 @attrs.frozen

@@ -16,11 +16,11 @@ from gateways.s3.store.objects import (
     Remove,
     Reply,
     Request,
+    ServerTime,
     Unknown,
     drive,
 )
-from gateways.s3.store.probe import probe
-from gateways.s3.store.server_time import ServerTime
+from gateways.s3.store.s3_store import probe
 from pump.errors import ConfigurationError, ConnectionFailed
 from pump.ids import new_id
 from pump.testing import VirtualClock

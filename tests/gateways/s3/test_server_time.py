@@ -8,7 +8,7 @@ import attrs
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gateways.s3.store.server_time import DRIFT, RESOLUTION_S, ServerTime
+from gateways.s3.store.objects import DRIFT, RESOLUTION_S, ServerTime
 
 ROUNDING_S = 1e-6
 """Of floats: dates are large numbers."""

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from gateways._aws.errors import ObjectNotFound
 from gateways._aws.settings import AwsSettings, Credentials, TransportKind
 from gateways._aws.transport import transport_for
+from gateways.sqs.calls import MAX_BYTES
 from gateways.sqs.claims import ClaimCheck, Claims
-from gateways.sqs.limits import MAX_BYTES
 from gateways.sqs.wire import decode, encode
 from pump.errors import AccessDenied, ConfigurationError, ConnectionFailed
 from pump.headers import CLAIM

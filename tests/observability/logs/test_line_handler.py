@@ -13,7 +13,7 @@ from opentelemetry.trace.span import TraceState
 from opentelemetry.util.re import parse_env_headers
 
 from pump import Command
-from pump.observability.line_handler import to_json
+from pump.observability.log import to_json
 from pump.observability.redaction import REDACTED
 
 from .conftest import SetUp

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pump.cli.options import TelemetryChoice, telemetry_choice, telemetry_of
 from pump.cli.settings import Settings
-from pump.cli.telemetry import TelemetryChoice, telemetry_choice, telemetry_of
 from pump.errors import ConfigurationError
 from pump.observability.metrics import Metrics
 from pump.observability.otel import OpenTelemetry

@@ -12,11 +12,11 @@ from botocore.client import BaseClient
 from botocore.exceptions import EndpointConnectionError
 from botocore.model import ServiceModel
 
+from gateways._aws.lean.http_session import credentials_of, endpoint_of, link_of
 from gateways._aws.lean.json_protocol import JsonProtocol
 from gateways._aws.lean.s3 import RestS3
-from gateways._aws.lean.sdk_facts import credentials_of, endpoint_of, link_of
 from gateways._aws.lean.signing import CredentialSource
-from gateways._aws.sdk_session import make_client, make_session
+from gateways._aws.sdk import make_client, make_session
 from gateways._aws.settings import AwsSettings, Credentials, TransportKind
 from pump.errors import ConfigurationError, ConnectionFailed, QueueNotFound
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gateways.nats import NatsGateway
-from gateways.nats.calls import ApiError
+from gateways.nats.connection import ApiError
 from gateways.nats.hand_backs import STREAM
 from pump.ports import ConsumerPort
 from pump.testing.builders import a_message, abandon, ack, defer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateways.rabbitmq import RabbitMQGateway, queue_arguments, topology
+from gateways.rabbitmq import RabbitMQGateway, topology
 from pump.clock import SYSTEM_CLOCK
 from pump.testing.builders import a_message, a_subscription, ack
 from tests.gateways.work import make
@@ -16,7 +16,7 @@ async def test_when_a_delay_is_used_for_longer_than_its_queue_lives_unused_then_
     gateway: RabbitMQGateway, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Law 2: RabbitMQ removes a queue that is only declared and published to, messages and all."""
-    monkeypatch.setattr(queue_arguments, "DAY_MS", 5_000)
+    monkeypatch.setattr(topology, "DAY_MS", 5_000)
     monkeypatch.setattr(topology, "DECLARED_FOR_S", 0.5)
     subscription = a_subscription(name)
     await make(gateway, subscription)

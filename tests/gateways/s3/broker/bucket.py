@@ -10,8 +10,8 @@ import attrs
 
 from gateways._aws.transport import transport_for
 from gateways.s3 import AwsSettings, Credentials, S3Gateway, S3Settings, TransportKind
+from gateways.s3.store.objects import ServerTime
 from gateways.s3.store.s3_store import Bucket as Place, S3Store
-from gateways.s3.store.server_time import ServerTime
 from pump.clock import SYSTEM_CLOCK
 from tests.brokers.aws_account import AwsAccount
 

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from gateways.s3.layout import QueueFacts, QueueKeys, S3QueueSettings, Surroundings
 from gateways.s3.leases import LeasedQueue
 from gateways.s3.leases.codec import Lease
-from gateways.s3.store.objects import Busy, Put, Refused, Reply, Request, Steps, Unknown
-from gateways.s3.store.server_time import ServerTime
+from gateways.s3.store.objects import Busy, Put, Refused, Reply, Request, ServerTime, Steps, Unknown
 from pump.clock import breathe
 from pump.errors import ConnectionFailed
 from pump.message import Delivery, Message

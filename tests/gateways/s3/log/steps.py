@@ -13,8 +13,17 @@ from gateways.s3.layout import QueueKeys
 from gateways.s3.log.commit import Committed, Draft, commit
 from gateways.s3.log.entries import Op
 from gateways.s3.log.follower import Follower
-from gateways.s3.store.objects import Busy, Put, Refused, Remove, Reply, Request, Steps, Unknown
-from gateways.s3.store.server_time import ServerTime
+from gateways.s3.store.objects import (
+    Busy,
+    Put,
+    Refused,
+    Remove,
+    Reply,
+    Request,
+    ServerTime,
+    Steps,
+    Unknown,
+)
 from pump.errors import ConnectionFailed
 
 from ..model_store import ModelS3

@@ -9,8 +9,7 @@ import attrs
 import pytest
 
 from gateways.s3.layout import Layout, QueueFacts
-from gateways.s3.store.objects import Reply, Request
-from gateways.s3.store.server_time import ServerTime
+from gateways.s3.store.objects import Reply, Request, ServerTime
 from pump.message import Message
 from pump.outcome import ACK, Settlement
 from pump.testing import VirtualClock

@@ -10,7 +10,7 @@ import pytest
 from gateways.s3.gateway import S3Gateway, Storage
 from gateways.s3.layout import Layout
 from gateways.s3.settings import S3Settings
-from gateways.s3.store.server_time import ServerTime
+from gateways.s3.store.objects import ServerTime
 from pump.errors import SessionLockLost, UnsupportedOperation
 from pump.message import Message
 from pump.ports import SessionPort

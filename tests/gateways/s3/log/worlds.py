@@ -11,8 +11,7 @@ from gateways._engine.settings import QueueSettings, is_bare
 from gateways.s3.layout import Layout, QueueFacts, QueueKeys, S3QueueSettings, Surroundings
 from gateways.s3.limits import MAX_BODY_BYTES
 from gateways.s3.log.queue import LoggedQueue
-from gateways.s3.store.objects import ObjectStore
-from gateways.s3.store.server_time import ServerTime
+from gateways.s3.store.objects import ObjectStore, ServerTime
 from pump.capabilities import Capabilities
 from pump.clock import Clock
 from pump.errors import QueueMismatch, QueueNotFound

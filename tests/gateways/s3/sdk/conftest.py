@@ -9,8 +9,8 @@ import attrs
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
+from gateways.s3.store.objects import ServerTime
 from gateways.s3.store.s3_store import Bucket, S3Store
-from gateways.s3.store.server_time import ServerTime
 from pump.clock import SYSTEM_CLOCK, Clock
 
 # The scripted AWS and its fixtures, of the transports' own tests.

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from gateways.s3.store.server_time import DRIFT, ServerTime
+from gateways.s3.store.objects import DRIFT, ServerTime
 from pump.clock import Clock
 
 from .loop import VirtualLoop, owner

@@ -27,10 +27,10 @@ from gateways.s3.store.objects import (
     Remove,
     Reply,
     Request,
+    ServerTime,
     Unknown,
     Written,
 )
-from gateways.s3.store.server_time import ServerTime
 
 from .changing import changed
 from .machines import Machine, Process

@@ -9,13 +9,13 @@ from gateways.sqs import SqsGateway
 from pump import headers
 from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK
+from pump.dispatcher import Sweeper, Swept
 from pump.errors import ConnectionFailed
 from pump.outcome import RejectionReason
 from pump.ports import AdminPort, ConsumerPort, ProducerPort
 from pump.rejection import enrich
 from pump.signals import RejectMessage
 from pump.subscription import MakeChannels, OnRoutingFailure, Subscription, dead_letter
-from pump.sweeper import Sweeper, Swept
 
 from .bench import Bench, raising
 from .plain_sqs import headers_of, packed
