@@ -281,12 +281,12 @@ def place_of(url: str) -> str:
 
 # Record: what was sent and removed, durably, one file a process, and read by all of them.
 #
-# | line                               | written                    | means                         |
-# |------------------------------------|----------------------------|-------------------------------|
-# | `{"sending": 7, "entries": […]}`   | before a send              | these may have been sent      |
-# | `{"sent": 7, "not": […], "at": …}` | after it, before a removal | these were, but for those     |
-# | `{"removed": […]}`                 | after their removal        | nothing is left to be done    |
-# | `{"refused": […]}`                 | after a send               | the target will not have them |
+# | line                               | written                    | means                     |
+# |------------------------------------|----------------------------|---------------------------|
+# | `{"sending": 7, "entries": […]}`   | before a send              | these may have been sent  |
+# | `{"sent": 7, "not": […], "at": …}` | after it, before a removal | these were, but for those |
+# | `{"removed": […]}`                 | after their removal        | nothing is left to do     |
+# | `{"refused": […]}`                 | after a send               | the target refused them   |
 #
 # A process that dies leaves half a line at most, and nobody ever goes on writing that file.
 
