@@ -61,20 +61,24 @@ _URGENCY = [
 ]
 
 
-# Failure: an end of a command that is the user's to mend, said in one line.
-
-
 class Failure(Exception):
-    """What went wrong and what to do; `details`, such as a traceback, is printed before it."""
+    """The end of a command that is the user's to mend: what went wrong and what to do.
+
+    It is printed as one line; `details`, such as a traceback, come before it.
+    """
 
     def __init__(
         self,
         message: str,
-        *,
         remedy: str = "",
         exit_code: ExitCode = ExitCode.CONFIGURATION,
         details: str = "",
     ) -> None:
-        super().__init__(f"{message}; {remedy}" if remedy else message)
+        super().__init__(message, remedy, exit_code, details)
+        self.message = message
+        self.remedy = remedy
         self.exit_code = exit_code
         self.details = details
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import Any
@@ -10,6 +11,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from ..errors import PumpError, text_of
+from ..exit_codes import Failure
 
 _UNCUT = 10_000
 """A width no table reaches: whoever pipes a table wants all of it."""
@@ -113,3 +117,29 @@ def rate(count: float, span_s: float) -> str:
 
 def _short(number: float) -> str:
     return f"{number:,.0f}" if number >= 99.5 else f"{number:.1f}".removesuffix(".0")
+
+
+def complain(error: Exception) -> None:
+    """Say what happened: one line for an error of ours, the traceback for anything else."""
+    for each in _leaves(error):
+        if isinstance(each, PumpError):
+            print_error(text_of(each))
+        elif isinstance(each, Failure):
+            _print_details(each.details)
+            print_error(text_of(each))
+        else:
+            _print_details("".join(traceback.format_exception(each)))
+            print_error(f"unexpected {type(each).__name__}: {text_of(each)}")
+
+
+def _print_details(details: str) -> None:
+    if details:
+        from ..observability.redaction import scrub
+
+        click.echo(scrub(details.rstrip()), err=True)
+
+
+def _leaves(error: Exception) -> list[Exception]:
+    if isinstance(error, ExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in _leaves(part)]
+    return [error]

@@ -59,7 +59,6 @@ def status(*, at: str | None, as_json: bool) -> None:
       pump control status
       pump control status --json | jq '.subscriptions[] | select(.state != "running")'
     """
-
     print_status(client_at(at).status(), as_json=as_json)
 
 
@@ -105,7 +104,6 @@ def scale(name: str, concurrency: int, *, at: str | None, as_json: bool) -> None
     Example:
       pump control scale orders 50
     """
-
     print_subscriptions([client_at(at).scale(name, concurrency)], as_json=as_json)
 
 
@@ -144,7 +142,6 @@ def drain(
 def _ask(
     action: str, names: tuple[str, ...], *, at: str | None, as_json: bool, wait: bool = False
 ) -> None:
-
     client = client_at(at)
     found = [client.ask(name, action) for name in names]
     if wait:

@@ -52,7 +52,6 @@ def doctor(target: str | None, *, gateway: str | None, as_json: bool) -> ExitCod
       pump doctor app:app
       pump doctor app:app --json | jq '.findings[] | select(.level != "ok")'
     """
-
     findings = diagnose(target, gateway)
     return print_findings(findings, as_json=as_json)
 

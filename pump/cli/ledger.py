@@ -70,7 +70,6 @@ def ledger(
       pump ledger --status dead-lettered --type PlaceOrder --limit 50
       pump ledger --since 2026-11-16 --json | jq '.failures[].detail'
     """
-
     print_ledger(
         Asked(
             path=path,

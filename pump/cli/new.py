@@ -34,7 +34,6 @@ def new(name: str, folder: Path | None) -> None:
       pump new greetings
       pump new greetings --dir .
     """
-
     scaffold(name, folder or Path(name))
 
 

@@ -489,7 +489,6 @@ def redrive(
       4 broker unreachable, queue missing, or some were not sent
       130 interrupted: the same command goes on
     """
-
     asked = Asked(
         queue=queue,
         to=to,

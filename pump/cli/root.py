@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from ..errors import PumpError, text_of
-from ..exit_codes import ExitCode, Failure, exit_code_of
-from ..observability.redaction import scrub
-from .console import print_error
+from ..exit_codes import ExitCode, exit_code_of
 
-# A group whose help loads no command, and whose commands are loaded when they are asked for.
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 class LazyGroup(click.Group):
-    """Each command is defined in the module of its name, behind `prefix`."""
+    """Its help loads no command, and a command is loaded when it is asked for.
+
+    Each is defined in the module of its name, behind `prefix`.
+    """
 
     commands_help: ClassVar[Mapping[str, str]] = {}
     """What the help says of each, in its order."""
@@ -55,6 +54,8 @@ _KNOWN = {"s3": "Estimate what queues on S3 cost."}
 
 def plugins() -> dict[str, EntryPoint]:
     """The commands of other packages by name, in the order of their names."""
+    from importlib.metadata import entry_points
+
     found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     return dict(sorted(found.items()))
 
@@ -83,33 +84,6 @@ def load(point: EntryPoint) -> click.Command:
 
 def _package_of(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else point.module
-
-
-# Complaints: an error as the line, or lines, that end a command.
-
-
-def complain(error: Exception) -> None:
-    """Say what happened: one line for an error of ours, the traceback for anything else."""
-    for each in _leaves(error):
-        if isinstance(each, PumpError):
-            print_error(text_of(each))
-        elif isinstance(each, Failure):
-            _print_details(each.details)
-            print_error(text_of(each))
-        else:
-            _print_details("".join(traceback.format_exception(each)))
-            print_error(f"unexpected {type(each).__name__}: {text_of(each)}")
-
-
-def _print_details(details: str) -> None:
-    if details:
-        click.echo(scrub(details.rstrip()), err=True)
-
-
-def _leaves(error: Exception) -> list[Exception]:
-    if isinstance(error, ExceptionGroup):
-        return [leaf for part in error.exceptions for leaf in _leaves(part)]
-    return [error]
 
 
 _COMMANDS = {
@@ -154,7 +128,6 @@ class Root(LazyGroup):
             formatter.write_dl(self._described())
 
     def _described(self) -> list[tuple[str, str]]:
-
         brought = [
             (name, short_help_of(point))
             for name, point in plugins().items()
@@ -174,6 +147,8 @@ class Root(LazyGroup):
         except (click.Abort, KeyboardInterrupt):
             sys.exit(ExitCode.FORCED)
         except Exception as error:  # broad: whatever it is, it ends as an exit code
+            from .console import complain
+
             complain(error)
             sys.exit(exit_code_of(error))
         sys.exit(result if isinstance(result, int) else ExitCode.OK)

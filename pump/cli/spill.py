@@ -48,7 +48,6 @@ def spill() -> None:
 @json_option
 def ls(*, path: Path | None, app: str | None, as_json: bool) -> None:
     """List what waits, oldest first."""
-
     print_spilled(spill_for(path, app), as_json=as_json)
 
 
@@ -62,7 +61,6 @@ def flush(*, path: Path | None, app: str | None, gateway: str | None, as_json: b
 
     A message is removed only after its queue has accepted it. Exit code 4 when some remain.
     """
-
     return flush_spilled(path, app, gateway, as_json=as_json)
 
 

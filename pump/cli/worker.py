@@ -45,8 +45,8 @@ from ..processes.ipc import (
     obey,
     request_heard,
 )
+from .console import complain
 from .log_setup import set_up_logging
-from .root import complain
 from .run import ending_of, loaded_app, pump_and_report, run_to_the_end
 from .run_report import Report, counts_of, report_in
 

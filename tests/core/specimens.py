@@ -28,6 +28,7 @@ from pump.events import (
     RedrivenEvent,
     Status,
 )
+from pump.exit_codes import ExitCode
 from pump.findings import Finding, HandlerTimes, Level
 from pump.headers import ContentType, parse_content_type
 from pump.loop.processing import Ending
@@ -107,6 +108,7 @@ _BY_ANNOTATION: dict[str, Any] = {
     "int": 3,
     "float": 1.5,
     "float | None": 2.5,
+    "ExitCode": ExitCode.BROKER,
     "object": 42,
     "BaseException": SystemExit(2),
     "tuple[str, ...]": ("a", "b"),

@@ -45,7 +45,6 @@ class LawContract(ContractTests):
         self, rig: Rig
     ) -> None:
         """R25, R27: handled, then acked; routed, then acked."""
-
         may_go = asyncio.Event()
 
         async def handle(job: Job) -> None:
