@@ -42,9 +42,9 @@ from .observability.counters import Counters
 from .observability.log import get_logger
 from .observability.telemetry import Telemetry
 from .pipeline import HandlerFactory, Middleware, call_constructor
-from .ports import AdminPort, Gateway, Sealing
+from .ports import AdminPort, Gateway, PayloadEncryption
 from .posting import NO_OPTIONS, PostOptions
-from .processor import CommandProcessor, Handling, Registry, request_type_of
+from .processor import CommandProcessor, HandlerRegistry, Handling, request_type_of
 from .runtime import Runtime, RuntimeParts
 from .stores.ledger import Ledger
 from .stores.spill import PerishableSpill, SpillStore, SqliteSpill, perishing
@@ -266,7 +266,7 @@ class App(AppParts):
         observers: Iterable[Observer] = (),
         mapper: Mapper | None = None,
         spill: SpillStore | Path | str = DEFAULT_SPILL,
-        encryption: Sealing | None = None,
+        encryption: PayloadEncryption | None = None,
         telemetry: Telemetry | None = None,
         ledger: Ledger | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -278,7 +278,7 @@ class App(AppParts):
         self._encryption = encryption
         self.telemetry = telemetry
         """Who measures and traces; what is set here counts from the next opening on."""
-        self._registry = Registry()
+        self._registry = HandlerRegistry()
         self._routes: dict[type, str] = {}
         self._shared: SharedBlockingApp | None = None
         self.counters = Counters()
@@ -286,7 +286,7 @@ class App(AppParts):
     # -- declaring ---------------------------------------------------------------------------
 
     @property
-    def registry(self) -> Registry:
+    def registry(self) -> HandlerRegistry:
         """The handlers of each request type."""
         return self._registry
 

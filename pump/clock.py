@@ -54,7 +54,7 @@ class Clock(abc.ABC):
     async def sleep(self, delay_s: float) -> None:
         """Return after `delay_s`; with zero, after every other ready task has had a turn."""
         if delay_s <= 0:
-            await breathe()
+            await yield_to_loop()
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self.call_later(delay_s, partial(_resolve, done))
@@ -150,7 +150,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def breathe() -> None:
+async def yield_to_loop() -> None:
     """Let every other ready task have a turn."""
     await asyncio.sleep(0)
 

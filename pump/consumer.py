@@ -23,14 +23,14 @@ import attrs
 
 from .clock import Clock
 from .errors import GatewayError, InvalidReceipt
-from .loop.processing import ended_by_hand
+from .loop.processing import result_by_hand
 from .loop.reporting import Reporter
 from .mapping import Mapper
 from .message import Delivery, Message
 from .observability import vocabulary
 from .observability.log import get_logger
 from .outcome import ABANDON, ACK, Action, Defer, Outcome, Reason, Reject, RejectionReason
-from .ports import ConsumerPort, Sealing
+from .ports import ConsumerPort, PayloadEncryption
 from .rejection import RejectionRouter, Routed, rejection_of
 from .session import Session, Sessions
 from .subscription import Subscription
@@ -70,7 +70,7 @@ class Consumer:
         *,
         reporter: Reporter,
         clock: Clock,
-        sealing: Sealing | None = None,
+        sealing: PayloadEncryption | None = None,
     ) -> None:
         self._port = port
         self._subscription = subscription
@@ -238,7 +238,7 @@ class Consumer:
         routed: Routed | None = None,
     ) -> None:
         run_s = self._clock.now_s() - held.received_at_s
-        ending = ended_by_hand(delivery, action, outcome, run_s=run_s, routed=routed)
+        ending = result_by_hand(delivery, action, outcome, run_s=run_s, routed=routed)
         for refusal in await self._port.settle([ending]):
             if refusal.is_final:
                 self._lose(delivery, held)

@@ -34,7 +34,7 @@ from .loop.processing import ending_the_program
 from .observability import vocabulary
 from .observability.log import get_logger
 from .observability.telemetry import Telemetry
-from .performer import STEADY_S, Asked, ControlRefused, Emptying, Performer, PumpState
+from .performer import STEADY_S, ControlRefused, DesiredState, IdleDetector, Performer, PumpState
 from .ports import Gateway
 from .runtime import Runtime
 from .stores.handler_times import HandlerTimesFile
@@ -63,7 +63,7 @@ class Dispatcher:
         self._drain_asked = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping_now = False
-        self._emptying = Emptying(self.performers, runtime.gateway, self._clock)
+        self._emptying = IdleDetector(self.performers, runtime.gateway, self._clock)
 
     @property
     def runtime(self) -> Runtime:
@@ -92,7 +92,7 @@ class Dispatcher:
         even if all have been drained one by one: `resume` starts a drained one again.
         """
         if subscription is not None:
-            self._controllable(subscription).ask(Asked.DRAIN)
+            self._controllable(subscription).ask(DesiredState.DRAIN)
             return
         self._drain_asked.set()
         for performer in self.performers:
@@ -106,7 +106,7 @@ class Dispatcher:
         What is in hand runs to its end, with its leases kept.
         """
         performer = self._controllable(subscription)
-        performer.ask(Asked.PAUSE)
+        performer.ask(DesiredState.PAUSE)
         if performer.state == PumpState.RUNNING:
             _log.info(vocabulary.PUMP_PAUSED, subscription=subscription)
             self._note(performer, PumpState.PAUSED)
@@ -114,7 +114,7 @@ class Dispatcher:
     def resume(self, subscription: str) -> None:
         """Have a paused subscription receive again, and a drained one start again."""
         performer = self._controllable(subscription)
-        performer.ask(Asked.RUN)
+        performer.ask(DesiredState.RUN)
         if performer.state == PumpState.PAUSED:
             _log.info(vocabulary.PUMP_RESUMED, subscription=subscription)
             self._note(performer, PumpState.RUNNING)
@@ -235,7 +235,7 @@ class Dispatcher:
     async def _supervise(self, performer: Performer) -> None:
         try:
             while not self._drain_asked.is_set():
-                if performer.asked is Asked.DRAIN:
+                if performer.asked is DesiredState.DRAIN:
                     self._note(performer, PumpState.DRAINED)
                     await performer.wait_until(lambda: self._is_wanted(performer))
                 else:
@@ -248,10 +248,10 @@ class Dispatcher:
 
     def _is_wanted(self, performer: Performer) -> bool:
         """Whether a drained one has to do something: start again, or end with the app."""
-        return self._drain_asked.is_set() or performer.asked is not Asked.DRAIN
+        return self._drain_asked.is_set() or performer.asked is not DesiredState.DRAIN
 
     def _is_ending(self, performer: Performer) -> bool:
-        return self._drain_asked.is_set() or performer.asked is Asked.DRAIN
+        return self._drain_asked.is_set() or performer.asked is DesiredState.DRAIN
 
     async def _run_until_drained(self, performer: Performer) -> None:
         """Run a pump, and another one after each that breaks."""
@@ -297,7 +297,7 @@ class Dispatcher:
         pump.on_draining = partial(self._note_draining, performer)
         if performer.concurrency != performer.subscription.concurrency:
             pump.scale(performer.concurrency)
-        if performer.asked is Asked.PAUSE:
+        if performer.asked is DesiredState.PAUSE:
             pump.pause()
             self._note(performer, PumpState.PAUSED)
         else:

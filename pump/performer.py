@@ -59,7 +59,7 @@ class PumpState(StrEnum):
     STOPPED = "stopped"
 
 
-class Asked(StrEnum):
+class DesiredState(StrEnum):
     """What whoever controls a subscription wants of it."""
 
     RUN = "run"
@@ -88,7 +88,7 @@ class Performer:
     pump: Pump | None = None
     concurrency: int = 0
     state: str = PumpState.STARTING
-    asked: Asked = Asked.RUN
+    asked: DesiredState = DesiredState.RUN
     failure: Exception | None = None
     """Why it stopped for good."""
     last_error: Exception | None = None
@@ -102,20 +102,20 @@ class Performer:
     """When the first pump broke of those that broke without one between that ran for a while."""
     _told: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: DesiredState) -> None:
         """Have the pump do this, and every later one."""
-        if asked is Asked.PAUSE and self.asked is Asked.DRAIN:
+        if asked is DesiredState.PAUSE and self.asked is DesiredState.DRAIN:
             return  # It receives nothing already, and is to hand back more than a pause would.
         self.asked = asked
         self.wake()
         if self.pump is None:
             return
         match asked:
-            case Asked.PAUSE:
+            case DesiredState.PAUSE:
                 self.pump.pause()
-            case Asked.RUN:
+            case DesiredState.RUN:
                 self.pump.resume()
-            case Asked.DRAIN:
+            case DesiredState.DRAIN:
                 self.pump.drain()
 
     def wake(self) -> None:
@@ -146,7 +146,7 @@ LOOK_AGAIN_S = 0.5
 _GONE = (PumpState.DRAINED, PumpState.STOPPED)
 
 
-class Emptying:
+class IdleDetector:
     """Watches the queues of some performers."""
 
     def __init__(self, performers: Sequence[Performer], gateway: Gateway, clock: Clock) -> None:

@@ -299,7 +299,7 @@ PAST_MAGIC: Final = b"QRE2"
 `startswith` takes three times as long."""
 
 
-class Sealing(Protocol):
+class PayloadEncryption(Protocol):
     """Seals what is sent and opens what arrives."""
 
     async def start(self, counters: Counters, emit: Callable[[Event], None] | None) -> None:

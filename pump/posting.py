@@ -13,7 +13,7 @@ from .errors import ConfigurationError, CryptoError
 from .mapping import Mapper
 from .message import Message
 from .observability.telemetry import Telemetry
-from .ports import MAGIC, PAST_MAGIC, Gateway, ProducerPort, Sealing
+from .ports import MAGIC, PAST_MAGIC, Gateway, PayloadEncryption, ProducerPort
 from .subscription import MakeChannels, QueueSpec, checked_queue
 
 _NO_DELAY = timedelta(0)
@@ -61,7 +61,7 @@ class Poster:
         made: Mapping[str, QueueSpec],
         clock: Clock,
         telemetry: Telemetry | None = None,
-        sealing: Sealing | None = None,
+        sealing: PayloadEncryption | None = None,
     ) -> None:
         self._gateway = gateway
         self._made = made

@@ -37,7 +37,7 @@ class CommandProcessor:
 
     def __init__(
         self,
-        registry: Registry,
+        registry: HandlerRegistry,
         *,
         threads: Executor | None = None,
         factory: HandlerFactory = call_constructor,
@@ -189,7 +189,7 @@ class Registration:
     middleware: tuple[Middleware, ...]
 
 
-class Registry:
+class HandlerRegistry:
     """Request types and their handlers, in the order they were registered."""
 
     def __init__(self) -> None:

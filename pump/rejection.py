@@ -39,7 +39,7 @@ from .outcome import (
     Reject,
     RejectionReason,
 )
-from .ports import ProducerPort, Sealing
+from .ports import PayloadEncryption, ProducerPort
 from .stores.spill import SpilledMessage, SpillStore
 from .subscription import DeadLetter, OnRoutingFailure, Subscription
 
@@ -131,7 +131,7 @@ class RejectionRouter:
         clock: Clock,
         counters: Counters,
         telemetry: Telemetry | None = None,
-        sealing: Sealing | None = None,
+        sealing: PayloadEncryption | None = None,
         send_timeout_s: float = 30.0,
     ) -> None:
         self._subscription = subscription

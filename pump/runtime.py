@@ -13,16 +13,16 @@ from .consumer import Consumer
 from .errors import ConfigurationError, UnsupportedOperation
 from .events import Event, Observers
 from .loop import Pump, PumpStats
-from .loop.processing import Conclude, Dispatch
+from .loop.processing import DeliveryProcessor, Dispatch
 from .loop.pump import PumpParts
 from .loop.reporting import Reporter
 from .mapping import Mapper
 from .observability.counters import Counters
-from .observability.telemetry import Telemetry, Watch, WatchedConsumerPort
+from .observability.telemetry import PortWatch, Telemetry, WatchedConsumerPort
 from .pipeline import HandlerFactory, Middleware
-from .ports import ConsumerPort, Gateway, Sealing
+from .ports import ConsumerPort, Gateway, PayloadEncryption
 from .posting import Poster
-from .processor import CommandProcessor, Registry
+from .processor import CommandProcessor, HandlerRegistry
 from .rejection import RejectionRouter
 from .session import Sessions
 from .stores.handler_times import HandlerTimesFile
@@ -40,7 +40,7 @@ class RuntimeParts:
     """What an app declared."""
 
     gateway: Gateway
-    registry: Registry
+    registry: HandlerRegistry
     mapper: Mapper
     middleware: tuple[Middleware, ...]
     factory: HandlerFactory
@@ -51,7 +51,7 @@ class RuntimeParts:
     counters: Counters
     clock: Clock
     telemetry: Telemetry | None = None
-    sealing: Sealing | None = None
+    sealing: PayloadEncryption | None = None
     ledger: Ledger | None = None
 
 
@@ -110,7 +110,7 @@ class Runtime:
         return self._parts.telemetry
 
     @property
-    def sealing(self) -> Sealing | None:
+    def sealing(self) -> PayloadEncryption | None:
         """What encrypts payloads; None when nothing does."""
         return self._parts.sealing
 
@@ -177,7 +177,7 @@ class Runtime:
         reporter = self.reporter(subscription, PumpStats())
         port = parts.gateway.consumer(subscription)
         if parts.telemetry is not None:
-            port = WatchedConsumerPort(port, Watch(parts.telemetry, subscription, parts.clock))
+            port = WatchedConsumerPort(port, PortWatch(parts.telemetry, subscription, parts.clock))
         sessions = Sessions(
             parts.gateway,
             subscription,
@@ -212,10 +212,10 @@ class Runtime:
             clock=parts.clock,
         )
 
-    def conclude(self, subscription: Subscription, router: RejectionRouter) -> Conclude:
+    def conclude(self, subscription: Subscription, router: RejectionRouter) -> DeliveryProcessor:
         """What a pump does with each delivery, for those who receive and settle otherwise."""
         max_defer_s = self._parts.gateway.capabilities.max_defer_s
-        return Conclude(
+        return DeliveryProcessor(
             self._dispatch(subscription),
             router,
             max_defer_s,

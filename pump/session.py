@@ -25,12 +25,12 @@ from .errors import (
     SessionLockLost,
     UnsupportedOperation,
 )
-from .loop.processing import Ending, ended_by_hand
+from .loop.processing import DeliveryResult, result_by_hand
 from .loop.reporting import Reporter
 from .message import Delivery
 from .observability import vocabulary
 from .observability.log import get_logger
-from .observability.telemetry import Telemetry, Watch, WatchedSessionPort
+from .observability.telemetry import PortWatch, Telemetry, WatchedSessionPort
 from .outcome import ABANDON, ACK, Ack, Action, Defer, Outcome, Reason, RejectionReason
 from .ports import Gateway, SessionGateway, SessionPort
 from .rejection import RejectionRouter, Routed, rejection_of
@@ -200,9 +200,9 @@ class Session:
 
     def _ending(
         self, delivery: Delivery, action: Action, outcome: Outcome, routed: Routed | None = None
-    ) -> Ending:
+    ) -> DeliveryResult:
         run_s = self._clock.now_s() - self._in_hand[delivery]
-        return ended_by_hand(delivery, action, outcome, run_s=run_s, routed=routed)
+        return result_by_hand(delivery, action, outcome, run_s=run_s, routed=routed)
 
     async def _hold(self) -> None:
         """Have the broker say that the lock is ours; `SessionLockLost` if not.
@@ -309,7 +309,7 @@ class Sessions:
 
     def _opened(self, port: SessionPort) -> Session:
         if self._telemetry is not None:
-            watch = Watch(self._telemetry, self._subscription, self._clock)
+            watch = PortWatch(self._telemetry, self._subscription, self._clock)
             port = WatchedSessionPort(port, watch)
         session = Session(
             port,

@@ -44,7 +44,7 @@ class Deadlines:
     def __init__(self, clock: Clock, delay_s: float) -> None:
         self._clock = clock
         self._delay_s = delay_s
-        self._due_s: dict[_Entry, float] = {}
+        self._due_s: dict[_Watch, float] = {}
         self._timer: Timer | None = None
 
     def begin(self) -> Deadline:
@@ -53,13 +53,13 @@ class Deadlines:
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
         """As a clock's; the delay is always the same."""
-        entry = _Entry(self, callback)
+        entry = _Watch(self, callback)
         self._due_s[entry] = self._clock.now_s() + delay_s
         if self._timer is None:
             self._timer = self._clock.call_later(delay_s, self._look)
         return entry
 
-    def forget(self, entry: _Entry) -> None:
+    def forget(self, entry: _Watch) -> None:
         """It ended in time."""
         self._due_s.pop(entry, None)
         if not self._due_s and self._timer is not None:
@@ -77,7 +77,7 @@ class Deadlines:
             entry.callback()
 
 
-class _Entry:
+class _Watch:
     __slots__ = ("_deadlines", "callback")
 
     def __init__(self, deadlines: Deadlines, callback: Callable[[], object]) -> None:

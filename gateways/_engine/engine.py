@@ -22,39 +22,39 @@ from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec
 
 from .journal import (
+    AnsweredRequest,
     Declared,
     Done,
+    EngineJournal,
     Entry,
     Extended,
     Forgotten,
-    Journal,
     Lapsed,
     Leased,
-    Moved,
+    MovedEntry,
     NullJournal,
-    Purged,
-    Request,
+    PurgedEntry,
     Reserve,
-    Sent,
+    SentEntry,
     Settled,
 )
 from .record import Arrival, Detached, Lapse, LeaseBatch, Record
 from .redrive import dead_letter
-from .settings import QueueSettings, is_bare
+from .settings import EngineSettings, is_bare
 from .state import QueueState
 
 # A redrive whose write failed is tried again after this long.
 _REDRIVE_RETRY_S = 1.0
 
 
-class Engine:
+class QueueEngine:
     """Send, receive, settle and extend on named queues, with SQS's semantics and more."""
 
-    def __init__(self, clock: Clock, journal: Journal | None = None) -> None:
+    def __init__(self, clock: Clock, journal: EngineJournal | None = None) -> None:
         self.clock = clock
-        self.rooms: dict[str, Room] = {}
+        self.rooms: dict[str, QueueWaiters] = {}
         self.next_seq = 1
-        self.journal: Journal = NullJournal() if journal is None else journal
+        self.journal: EngineJournal = NullJournal() if journal is None else journal
         self.is_closed = False
         self.reserve: Reserve | None = None
         self.spares: Callable[[str], bool] | None = None
@@ -70,7 +70,7 @@ class Engine:
         messages: Sequence[Message],
         *,
         delay_s: float = 0.0,
-        request: Request | None = None,
+        request: AnsweredRequest | None = None,
     ) -> list[str]:
         """Store messages and return their ids once they are as durable as the journal."""
         room = self.room(queue)
@@ -81,7 +81,7 @@ class Engine:
             messages, first_seq=self.next_seq, now_s=self.clock.now_s(), delay_s=delay_s
         )
         self.next_seq += len(arrival.records)
-        entry = Sent(queue, arrival, state.deduplication.window_s, request)
+        entry = SentEntry(queue, arrival, state.deduplication.window_s, request)
         await self.write(entry, partial(self._finish_send, room, arrival))
         return [message.id for message in messages]
 
@@ -118,7 +118,7 @@ class Engine:
         receipts: Sequence[str],
         actions: Sequence[Action],
         *,
-        request: Request | None = None,
+        request: AnsweredRequest | None = None,
         asked_at_s: float | None = None,
     ) -> list[int]:
         """Apply actions and return the positions of those whose receipt was not valid, or not any
@@ -193,7 +193,7 @@ class Engine:
 
     # Queues.
 
-    def room(self, queue: str) -> Room:
+    def room(self, queue: str) -> QueueWaiters:
         """Find a queue, or raise `QueueNotFound`."""
         try:
             return self.rooms[queue]
@@ -201,11 +201,11 @@ class Engine:
             raise QueueNotFound(queue) from None
 
     async def ensure(self, spec: QueueSpec, make: MakeChannels) -> None:
-        """Create, validate or assume a queue; `QueueSettings.from_spec` says what can be wrong."""
-        await self.declare(QueueSettings.from_spec(spec), make, is_name_only=is_bare(spec))
+        """Create, validate or assume a queue; `EngineSettings.from_spec` says what can be wrong."""
+        await self.declare(EngineSettings.from_spec(spec), make, is_name_only=is_bare(spec))
 
     async def declare(
-        self, wanted: QueueSettings, make: MakeChannels, *, is_name_only: bool
+        self, wanted: EngineSettings, make: MakeChannels, *, is_name_only: bool
     ) -> None:
         """Create, validate or assume a queue.
 
@@ -219,7 +219,7 @@ class Engine:
             return
         target = wanted.dead_letter_queue
         if target is not None and target not in self.rooms:
-            await self._declare(QueueSettings(name=target))
+            await self._declare(EngineSettings(name=target))
         existing = self.rooms.get(wanted.name)
         if existing is None or (not is_name_only and existing.state.settings != wanted):
             await self._declare(wanted)
@@ -250,14 +250,14 @@ class Engine:
                 # A group that was in flight is free for who waits for its session.
                 room.stir()
 
-        await self.write(Purged(queue), finish)
+        await self.write(PurgedEntry(queue), finish)
         return counts[0]
 
-    def admit(self, settings: QueueSettings) -> Room:
+    def admit(self, settings: EngineSettings) -> QueueWaiters:
         """Make a queue, or change its settings, in memory only."""
         room = self.rooms.get(settings.name)
         if room is None:
-            room = Room(QueueState(settings), self.clock, self.promote)
+            room = QueueWaiters(QueueState(settings), self.clock, self.promote)
             self.rooms[settings.name] = room
         else:
             room.state.reconfigure(settings)
@@ -282,14 +282,14 @@ class Engine:
         if ticket is not None:
             await ticket
 
-    def _finish_send(self, room: Room, arrival: Arrival, error: Exception | None) -> None:
+    def _finish_send(self, room: QueueWaiters, arrival: Arrival, error: Exception | None) -> None:
         if error is not None:
             room.state.deduplication.withdraw(arrival.keys)
             return
         room.state.add(arrival.records)
         room.stir()
 
-    async def hand_out(self, room: Room, batch: LeaseBatch) -> list[Delivery]:
+    async def hand_out(self, room: QueueWaiters, batch: LeaseBatch) -> list[Delivery]:
         """Deliver what was leased once that is written; nothing is hidden when it is not."""
 
         def finish(error: Exception | None) -> None:
@@ -306,7 +306,7 @@ class Engine:
                 raise
         return _deliveries(room.name, batch)
 
-    def abandon(self, room: Room, receipts: Sequence[str]) -> Future[None] | None:
+    def abandon(self, room: QueueWaiters, receipts: Sequence[str]) -> Future[None] | None:
         """Hand back what is leased; the end of the write, unless it has ended already."""
         if not receipts:
             return None
@@ -317,7 +317,7 @@ class Engine:
 
     def _finish_settle(
         self,
-        room: Room,
+        room: QueueWaiters,
         detached: Detached,
         now_s: float,
         burials: list[Future[None]],
@@ -333,7 +333,7 @@ class Engine:
                 burials += self._bury(room, dead)
         room.stir()
 
-    def promote(self, room: Room) -> float:
+    def promote(self, room: QueueWaiters) -> float:
         """Let a queue catch up with the clock, and return the time."""
         now_s = self.clock.now_s()
         lapse = room.state.promote(now_s + TICK_S, self.spares)
@@ -341,7 +341,7 @@ class Engine:
             self._finish_lapse(room, lapse)
         return now_s
 
-    def _end_overdue(self, room: Room, receipts: Sequence[str], asked_at_s: float) -> None:
+    def _end_overdue(self, room: QueueWaiters, receipts: Sequence[str], asked_at_s: float) -> None:
         """End the leases that are spared and yet named too late: an owner's requests come in order,
         so it has asked for no more time.
         """
@@ -363,12 +363,12 @@ class Engine:
                 self.promote(room)
                 room.stir()
 
-    def _finish_lapse(self, room: Room, lapse: Lapse) -> list[Future[None]]:
+    def _finish_lapse(self, room: QueueWaiters, lapse: Lapse) -> list[Future[None]]:
         ticket = self.journal.write(Lapsed(room.name, lapse), _ignore)
         burials = self._bury(room, lapse.dead)
         return burials if ticket is None else [ticket, *burials]
 
-    def _bury(self, room: Room, dead: Sequence[Record]) -> list[Future[None]]:
+    def _bury(self, room: QueueWaiters, dead: Sequence[Record]) -> list[Future[None]]:
         """Move messages that had their last delivery to the dead-letter queue (T5)."""
         if not dead:
             return []
@@ -382,11 +382,16 @@ class Engine:
             copy = Record(self.next_seq, message, now_s)
             self.next_seq += 1
             done = partial(self._finish_burial, room, record, target, copy)
-            tickets.append(self.journal.write(Moved(record, target.name, copy), done))
+            tickets.append(self.journal.write(MovedEntry(record, target.name, copy), done))
         return [ticket for ticket in tickets if ticket is not None]
 
     def _finish_burial(
-        self, room: Room, record: Record, target: Room, copy: Record, error: Exception | None
+        self,
+        room: QueueWaiters,
+        record: Record,
+        target: QueueWaiters,
+        copy: Record,
+        error: Exception | None,
     ) -> None:
         if error is not None:
             room.state.postpone(record, until_s=self.clock.now_s() + _REDRIVE_RETRY_S)
@@ -396,14 +401,14 @@ class Engine:
             target.stir()
         room.stir()
 
-    async def _declare(self, settings: QueueSettings) -> None:
+    async def _declare(self, settings: EngineSettings) -> None:
         def finish(error: Exception | None) -> None:
             if error is None:
                 self.admit(settings)
 
         await self.write(Declared(settings), finish)
 
-    def _validate(self, wanted: QueueSettings, *, is_name_only: bool) -> None:
+    def _validate(self, wanted: EngineSettings, *, is_name_only: bool) -> None:
         existing = self.room(wanted.name).state.settings
         if wanted.dead_letter_queue is not None:
             self.room(wanted.dead_letter_queue)
@@ -412,7 +417,7 @@ class Engine:
             raise QueueMismatch(wanted.name, differences)
 
 
-def _find_batch(room: Room, owner: str, request: int) -> LeaseBatch | None:
+def _find_batch(room: QueueWaiters, owner: str, request: int) -> LeaseBatch | None:
     """What a remote request has leased, as far as it is still leased."""
     held = (record.batch for record in room.state.leases.values())
     return next((b for b in held if b and b.owner == owner and b.request == request), None)
@@ -453,13 +458,15 @@ def _ignore(error: Exception | None) -> None:
 TICK_S = 1e-6
 
 
-class Room:
+class QueueWaiters:
     """Wakes waiting receives when something may have become available; never polls.
 
     The timer is armed only while somebody waits, or while a lease could end in a redrive.
     """
 
-    def __init__(self, state: QueueState, clock: Clock, on_due: Callable[[Room], object]) -> None:
+    def __init__(
+        self, state: QueueState, clock: Clock, on_due: Callable[[QueueWaiters], object]
+    ) -> None:
         self.state = state
         self._clock = clock
         self._on_due = on_due

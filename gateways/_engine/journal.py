@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from pump.message import Message
 
-from .record import Arrival, Detached, Extension, Lapse, LeaseBatch, Record, SessionLock
-from .settings import QueueSettings
+from .record import Arrival, Detached, Extension, Lapse, LeaseBatch, LockedSession, Record
+from .settings import EngineSettings
 
 
-class Request(Struct, frozen=True):
+class AnsweredRequest(Struct, frozen=True):
     """A remote request whose answer must survive, so that asking again does nothing twice."""
 
     owner: str
@@ -28,16 +28,16 @@ class Request(Struct, frozen=True):
 class Declared(Struct, frozen=True):
     """A queue was made, or got other settings."""
 
-    settings: QueueSettings
+    settings: EngineSettings
 
 
-class Sent(Struct, frozen=True):
+class SentEntry(Struct, frozen=True):
     """Messages were accepted."""
 
     queue: str
     arrival: Arrival
     window_s: float
-    request: Request | None = None
+    request: AnsweredRequest | None = None
 
 
 class Leased(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Settled(Struct, frozen=True):
     queue: str
     detached: Detached
     now_s: float
-    request: Request | None = None
+    request: AnsweredRequest | None = None
 
 
 class Extended(Struct, frozen=True):
@@ -74,14 +74,14 @@ class Locked(Struct, frozen=True):
     """A session was accepted."""
 
     queue: str
-    lock: SessionLock
+    lock: LockedSession
 
 
 class Renewed(Struct, frozen=True):
     """A session's lock ends later, with the leases under it."""
 
     queue: str
-    lock: SessionLock
+    lock: LockedSession
     extension: Extension
 
 
@@ -89,10 +89,10 @@ class Unlocked(Struct, frozen=True):
     """A session was closed."""
 
     queue: str
-    lock: SessionLock
+    lock: LockedSession
 
 
-class Moved(Struct, frozen=True):
+class MovedEntry(Struct, frozen=True):
     """A message had its last delivery and becomes `target` in the dead-letter queue."""
 
     source: Record
@@ -100,7 +100,7 @@ class Moved(Struct, frozen=True):
     target: Record
 
 
-class Purged(Struct, frozen=True):
+class PurgedEntry(Struct, frozen=True):
     """Every message of a queue was removed."""
 
     queue: str
@@ -115,7 +115,7 @@ class Forgotten(Struct, frozen=True):
 
 Entry = (
     Declared
-    | Sent
+    | SentEntry
     | Leased
     | Settled
     | Extended
@@ -123,15 +123,15 @@ Entry = (
     | Locked
     | Renewed
     | Unlocked
-    | Moved
-    | Purged
+    | MovedEntry
+    | PurgedEntry
     | Forgotten
 )
 Done = Callable[[Exception | None], None]
 """Called once on the loop: with None when the entry is durable, else with what prevented it."""
 
 
-class Journal(Protocol):
+class EngineJournal(Protocol):
     """Writes entries in the order given, each wholly or not at all.
 
     When one fails, all that were waiting behind it fail too: they were decided in the belief

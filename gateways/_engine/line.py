@@ -12,22 +12,22 @@ from collections import deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
-from .record import LEASED, READY, Domain, LeaseBatch, Record, SessionLock
-from .settings import QueueSettings
+from .record import LEASED, READY, LeaseBatch, LockedSession, OrderingGroup, Record
+from .settings import EngineSettings
 
 # Below this many void offers forming the heap anew costs more than it frees.
 _WORTH_SWEEPING = 64
 
 
-class Line:
+class DeliveryOrder:
     """The order of one queue. Knows phases, and changes none."""
 
-    def __init__(self, settings: QueueSettings) -> None:
+    def __init__(self, settings: EngineSettings) -> None:
         self._is_lifo = settings.is_lifo
         self._is_strict = settings.is_strict
         self._fresh: deque[Record] = deque()
         self._offered: list[tuple[int, Record]] = []
-        self._domains: dict[str | None, Domain] = {}
+        self._domains: dict[str | None, OrderingGroup] = {}
         self._void_count = 0
 
     def has_candidates(self) -> bool:
@@ -92,7 +92,7 @@ class Line:
         else:
             self._offer_head(record.domain)
 
-    def release(self, domain: Domain) -> None:
+    def release(self, domain: OrderingGroup) -> None:
         """Count one message of the domain as no longer in flight."""
         domain.release()
         if domain.is_empty:
@@ -127,7 +127,7 @@ class Line:
         domain = self._domains.get(group)
         return domain is None or not domain.in_flight
 
-    def lock(self, group: str) -> Domain | None:
+    def lock(self, group: str) -> OrderingGroup | None:
         """Count a group as in flight until its `release`; None when some of it is."""
         domain = self._domain(group)
         if domain.in_flight:
@@ -135,7 +135,7 @@ class Line:
         domain.in_flight += 1
         return domain
 
-    def take_locked(self, domain: Domain, max_count: int) -> list[Record]:
+    def take_locked(self, domain: OrderingGroup, max_count: int) -> list[Record]:
         """Take from a domain that the caller has locked."""
         taken = domain.take_ready(max_count)
         # Where everybody has sessions, nobody comes across the offers that locks made void.
@@ -146,9 +146,9 @@ class Line:
 
     def rebuild(
         self,
-        settings: QueueSettings,
+        settings: EngineSettings,
         records: Iterable[Record],
-        locks: Iterable[SessionLock] = (),
+        locks: Iterable[LockedSession] = (),
     ) -> None:
         """Form the line anew from all messages of the queue, under other settings."""
         self.clear()
@@ -189,12 +189,12 @@ class Line:
         record.is_offered = True
         heappush(self._offered, (rank, record))
 
-    def _offer_head(self, domain: Domain) -> None:
+    def _offer_head(self, domain: OrderingGroup) -> None:
         candidate = domain.candidate()
         if candidate is not None:
             self._offer(*candidate)
 
-    def _offer_successor(self, domain: Domain) -> None:
+    def _offer_successor(self, domain: OrderingGroup) -> None:
         # Only for the rest of this receive: as long as the domain is in flight, any other
         # receive that meets the offer drops it, and the domain's release makes it again.
         if domain.waiting and not self._is_strict:
@@ -210,8 +210,8 @@ class Line:
             domain.put(self._rank(record), record)
             self._offer_head(domain)
 
-    def _domain(self, key: str | None) -> Domain:
+    def _domain(self, key: str | None) -> OrderingGroup:
         domain = self._domains.get(key)
         if domain is None:
-            domain = self._domains[key] = Domain(key)
+            domain = self._domains[key] = OrderingGroup(key)
         return domain

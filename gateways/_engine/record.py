@@ -43,7 +43,7 @@ class Record:
     """Its place: unique in the broker, growing with each send, kept through every return."""
     message: Message = attrs.field(repr=False)
     sent_at_s: float
-    domain: Domain | None = attrs.field(default=None, repr=False)
+    domain: OrderingGroup | None = attrs.field(default=None, repr=False)
     """The ordering domain it belongs to, None when nothing orders it."""
     attempt: int = 0
     phase: int = READY
@@ -70,7 +70,7 @@ class LeaseBatch:
     """The number of the remote request that asked for it, to answer it once more."""
     members: dict[int, Record] = attrs.field(factory=dict, repr=False)
     """What is still leased, by sequence number."""
-    lock: SessionLock | None = attrs.field(default=None, repr=False)
+    lock: LockedSession | None = attrs.field(default=None, repr=False)
     """The session that received it, if one did."""
 
 
@@ -82,7 +82,7 @@ class LeaseBatch:
 
 
 @attrs.define(eq=False)
-class Domain:
+class OrderingGroup:
     """One chain of messages: those waiting, in order, and how many are in flight."""
 
     key: str | None = None
@@ -151,7 +151,7 @@ class Domain:
 
 
 @attrs.define(eq=False)
-class SessionLock:
+class LockedSession:
     """One session, from its acceptance until its lock is released or has run out."""
 
     id: str
@@ -160,7 +160,7 @@ class SessionLock:
     expires_s: float
     request: int | None = None
     """The number of the remote request that asked for it, to answer it once more."""
-    domain: Domain = attrs.field(factory=Domain, repr=False)
+    domain: OrderingGroup = attrs.field(factory=OrderingGroup, repr=False)
     """The group's, in which the lock counts as one more in flight."""
     parts: list[LeaseBatch] = attrs.field(factory=list, repr=False)
     """What was received under it, by receive; some may be settled since."""
@@ -243,7 +243,7 @@ class Lapse(Struct):
     returned: list[Record] = field(default_factory=list)
     dead: list[Record] = field(default_factory=list)
     """Those that had their last delivery; they are in limbo until moved."""
-    locks: list[SessionLock] = field(default_factory=list)
+    locks: list[LockedSession] = field(default_factory=list)
     """Sessions that ended with theirs."""
 
 

@@ -13,16 +13,16 @@ from asyncio import Future, wait
 from pump.errors import SessionLockLost
 from pump.message import Delivery
 
-from .engine import TICK_S, Engine, Room, earliest
+from .engine import TICK_S, QueueEngine, QueueWaiters, earliest
 from .journal import Locked, Renewed, Unlocked
 from .ports import Grant
-from .record import SessionLock
+from .record import LockedSession
 
 
 class EngineSessions:
     """The sessions of one owner, in the process that has the engine."""
 
-    def __init__(self, engine: Engine, owner: str = "") -> None:
+    def __init__(self, engine: QueueEngine, owner: str = "") -> None:
         self._engine = engine
         self._owner = owner
 
@@ -115,7 +115,7 @@ class EngineSessions:
             if lock is not None:
                 await self._let_go(room, lock)
 
-    async def _granted(self, room: Room, lock: SessionLock) -> Grant:
+    async def _granted(self, room: QueueWaiters, lock: LockedSession) -> Grant:
         def finish(error: Exception | None) -> None:
             if error is not None:
                 self._end(room, lock)
@@ -129,7 +129,7 @@ class EngineSessions:
             raise
         return _grant(lock)
 
-    async def _let_go(self, room: Room, lock: SessionLock) -> None:
+    async def _let_go(self, room: QueueWaiters, lock: LockedSession) -> None:
         handed_back = self._engine.abandon(room, lock.receipts())
         released = self._unlock(room, lock)
         tickets = [ticket for ticket in (handed_back, released) if ticket is not None]
@@ -138,30 +138,30 @@ class EngineSessions:
         for ticket in tickets:
             ticket.result()
 
-    def _unlock(self, room: Room, lock: SessionLock) -> Future[None] | None:
+    def _unlock(self, room: QueueWaiters, lock: LockedSession) -> Future[None] | None:
         def finish(error: Exception | None) -> None:
             if error is None:
                 self._end(room, lock)
 
         return self._engine.journal.write(Unlocked(room.name, lock), finish)
 
-    def _end(self, room: Room, lock: SessionLock) -> None:
+    def _end(self, room: QueueWaiters, lock: LockedSession) -> None:
         if lock.is_held:
             room.state.release(lock)
             room.stir()
 
-    def _held(self, room: Room, grant: Grant, asked_at_s: float) -> SessionLock:
+    def _held(self, room: QueueWaiters, grant: Grant, asked_at_s: float) -> LockedSession:
         lock = room.state.sessions.find(grant.token)
         if lock is None or lock.expires_s <= asked_at_s + TICK_S:
             raise SessionLockLost(room.name, grant.session)
         return lock
 
-    def _asked_for(self, room: Room, request: int) -> SessionLock | None:
+    def _asked_for(self, room: QueueWaiters, request: int) -> LockedSession | None:
         locks = (lock for lock in room.state.sessions if lock.owner == self._owner)
         return next((lock for lock in locks if lock.request == request), None)
 
 
-def _grant(lock: SessionLock) -> Grant:
+def _grant(lock: LockedSession) -> Grant:
     return Grant(lock.group, lock.id, lock.expires_s)
 
 

@@ -16,7 +16,7 @@ DEFAULT_WINDOW_S = 300.0
 
 
 @attrs.frozen(kw_only=True)
-class QueueSettings:
+class EngineSettings:
     """How one queue behaves. Changing them while messages are in the queue is allowed."""
 
     name: str
@@ -27,7 +27,7 @@ class QueueSettings:
     deduplication_window_s: float = DEFAULT_WINDOW_S
 
     @classmethod
-    def from_spec(cls, spec: QueueSpec) -> QueueSettings:
+    def from_spec(cls, spec: QueueSpec) -> EngineSettings:
         """Translate a spec; `ConfigurationError` names the field that cannot work."""
         if not spec.name.strip():
             raise ConfigurationError("QueueSpec.name", spec.name, "name the queue")
@@ -47,7 +47,7 @@ class QueueSettings:
             deduplication_window_s=_window_s(dict(spec.options)),
         )
 
-    def differences(self, other: QueueSettings) -> str:
+    def differences(self, other: EngineSettings) -> str:
         """Say in words where `other` departs from these; empty when they are equal."""
         ours, theirs = attrs.asdict(self), attrs.asdict(other)
         return ", ".join(

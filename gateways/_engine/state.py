@@ -20,7 +20,7 @@ from pump.message import Message
 from pump.outcome import Ack, Action
 from pump.ports import QueueStats
 
-from .line import Line
+from .line import DeliveryOrder
 from .record import (
     DELAYED,
     LEASED,
@@ -31,26 +31,26 @@ from .record import (
     Extension,
     Lapse,
     LeaseBatch,
+    LockedSession,
     Record,
     Return,
-    SessionLock,
 )
-from .settings import QueueSettings
+from .settings import EngineSettings
 
 
 class QueueState:
     """Everything one queue knows. The caller promotes before it takes, settles or looks."""
 
-    def __init__(self, settings: QueueSettings, *, tokens: Callable[[], str] = new_id) -> None:
+    def __init__(self, settings: EngineSettings, *, tokens: Callable[[], str] = new_id) -> None:
         self.settings = settings
         self.records: dict[int, Record] = {}
         """Every message, oldest first."""
         self.leases: dict[str, Record] = {}
         """Every message under a lease, by receipt."""
-        self.agenda = Agenda()
+        self.agenda = TimerHeap()
         self.deduplication = DeduplicationWindow(settings.deduplication_window_s)
-        self.line = Line(settings)
-        self.sessions = SessionLocks(self.line, self.agenda, tokens)
+        self.line = DeliveryOrder(settings)
+        self.sessions = LockedSessions(self.line, self.agenda, tokens)
         self._tokens = tokens
         self._delayed_count = 0
         self._limbo_count = 0
@@ -106,7 +106,7 @@ class QueueState:
         return self._lease(batch, records) if records else None
 
     def take_in_session(
-        self, lock: SessionLock, max_count: int, *, request: int | None = None
+        self, lock: LockedSession, max_count: int, *, request: int | None = None
     ) -> LeaseBatch | None:
         """Lease what comes next of a session, until its lock ends; None when there is nothing."""
         records = self.line.take_locked(lock.domain, max_count)
@@ -241,13 +241,13 @@ class QueueState:
         if not self.agenda.may_be_due(now_s):
             return None
         lapse = Lapse()
-        spared: list[LeaseBatch | SessionLock] = []
+        spared: list[LeaseBatch | LockedSession] = []
         for subject in self.agenda.pop_due(now_s):
             if spares and not isinstance(subject, Record) and spares(subject.owner):
                 spared.append(subject)
             elif isinstance(subject, LeaseBatch):
                 self._end_lease(subject, now_s, lapse)
-            elif isinstance(subject, SessionLock):
+            elif isinstance(subject, LockedSession):
                 self.sessions.end(subject)
                 lapse.locks.append(subject)
             else:
@@ -263,7 +263,7 @@ class QueueState:
         batches: Iterable[LeaseBatch],
         *,
         now_s: float,
-        locks: Iterable[SessionLock] = (),
+        locks: Iterable[LockedSession] = (),
     ) -> Lapse:
         """End leases and locks before their time; the delivery counts as an attempt."""
         lapse = Lapse()
@@ -275,7 +275,7 @@ class QueueState:
             lapse.locks.append(lock)
         return lapse
 
-    def release(self, lock: SessionLock) -> None:
+    def release(self, lock: LockedSession) -> None:
         """Let go of a session under which nothing is leased any more."""
         self.sessions.end(lock)
         self.agenda.note_stale()
@@ -321,13 +321,13 @@ class QueueState:
 
     # Administration.
 
-    def reconfigure(self, settings: QueueSettings) -> None:
+    def reconfigure(self, settings: EngineSettings) -> None:
         """Adopt other settings; messages in the queue follow the new order from now on."""
         self.settings = settings
         self.deduplication.window_s = settings.deduplication_window_s
         self.line.rebuild(settings, self.records.values(), self.sessions)
 
-    def restore(self, records: Iterable[Record], locks: Iterable[SessionLock] = ()) -> None:
+    def restore(self, records: Iterable[Record], locks: Iterable[LockedSession] = ()) -> None:
         """Start from records as they once were, leased ones with their receipt and batch."""
         for record in records:
             self.records[record.seq] = record
@@ -377,7 +377,7 @@ class QueueState:
         )
 
 
-def _pop_each(line: Line, batch: LeaseBatch, max_count: int) -> list[Record]:
+def _pop_each(line: DeliveryOrder, batch: LeaseBatch, max_count: int) -> list[Record]:
     records: list[Record] = []
     while len(records) < max_count and (record := line.pop(batch)) is not None:
         records.append(record)
@@ -390,25 +390,25 @@ def _pop_each(line: Line, batch: LeaseBatch, max_count: int) -> list[Record]:
 # they pay nothing for it. Messages without a group are in no session.
 
 
-class SessionLocks:
+class LockedSessions:
     """Every lock that is held. The caller promotes before it asks."""
 
-    def __init__(self, line: Line, agenda: Agenda, tokens: Callable[[], str]) -> None:
+    def __init__(self, line: DeliveryOrder, agenda: TimerHeap, tokens: Callable[[], str]) -> None:
         self._line = line
         self._agenda = agenda
         self._tokens = tokens
-        self._held: dict[str, SessionLock] = {}
+        self._held: dict[str, LockedSession] = {}
 
-    def __iter__(self) -> Iterator[SessionLock]:
+    def __iter__(self) -> Iterator[LockedSession]:
         return iter(list(self._held.values()))
 
-    def find(self, token: str) -> SessionLock | None:
+    def find(self, token: str) -> LockedSession | None:
         """The lock of this token, as long as it is held."""
         return self._held.get(token)
 
     def accept(
         self, group: str | None, *, until_s: float, owner: str = "", request: int | None = None
-    ) -> SessionLock | None:
+    ) -> LockedSession | None:
         """Lock a group, or for None the next that has a message to give; None when it is in use.
 
         In use it is also while ordinary receives have some of it in flight.
@@ -417,28 +417,28 @@ class SessionLocks:
         domain = None if wanted is None else self._line.lock(wanted)
         if wanted is None or domain is None:
             return None
-        lock = SessionLock(self._tokens(), wanted, owner, until_s, request, domain)
+        lock = LockedSession(self._tokens(), wanted, owner, until_s, request, domain)
         self._held[lock.id] = lock
         self._agenda.add(until_s, lock)
         return lock
 
-    def renew(self, lock: SessionLock, *, until_s: float) -> Extension:
+    def renew(self, lock: LockedSession, *, until_s: float) -> Extension:
         """Make a lock, and the leases under it, end then."""
         extension = Extension(moved=list(lock.in_hand()))
-        subjects: list[SessionLock | LeaseBatch] = [lock, *extension.moved]
+        subjects: list[LockedSession | LeaseBatch] = [lock, *extension.moved]
         for subject in subjects:
             subject.expires_s = until_s
             self._agenda.note_stale()
             self._agenda.add(until_s, subject)
         return extension
 
-    def end(self, lock: SessionLock) -> None:
+    def end(self, lock: LockedSession) -> None:
         """Let go of a lock. What was received under it has ended, or ends at the same moment."""
         if self._held.pop(lock.id, None) is not None:
             lock.is_held = False
             self._line.release(lock.domain)
 
-    def restore(self, locks: Iterable[SessionLock], batches: Iterable[LeaseBatch]) -> None:
+    def restore(self, locks: Iterable[LockedSession], batches: Iterable[LeaseBatch]) -> None:
         """Start from locks as they once were, and find what was received under them: nobody else
         has any of a locked group. The line is formed anew after this.
         """
@@ -512,14 +512,14 @@ class DeduplicationWindow:
 
 # The agenda: what will happen to a queue by the mere passing of time, soonest first.
 
-_Subject = Record | LeaseBatch | SessionLock
+_Subject = Record | LeaseBatch | LockedSession
 _Entry = tuple[float, int, _Subject]
 
 # Below this many stale entries rebuilding the heap costs more than it frees.
 _WORTH_COMPACTING = 64
 
 
-class Agenda:
+class TimerHeap:
     """Delayed messages, lease batches and session locks by the time they fall due.
 
     Entries are never moved: an extension adds another, and an entry whose subject has changed
@@ -574,5 +574,5 @@ def _is_live(entry: _Entry) -> bool:
     due_s, _, subject = entry
     if isinstance(subject, Record):
         return subject.phase == DELAYED and subject.due_s == due_s
-    is_live = subject.is_held if isinstance(subject, SessionLock) else bool(subject.members)
+    is_live = subject.is_held if isinstance(subject, LockedSession) else bool(subject.members)
     return is_live and subject.expires_s == due_s

@@ -43,7 +43,7 @@ class Schema:
 
 
 @attrs.define
-class Run:
+class Statement:
     """One statement for many rows.
 
     With `values`, a row of placeholders, the statement ends in VALUES and takes many rows at
@@ -94,7 +94,7 @@ class _GroupConnection(sqlite3.Connection):
     def commit(self) -> None:
         self.work()
 
-    def write(self, group: Sequence[Run]) -> None:
+    def write(self, group: Sequence[Statement]) -> None:
         """Write all of a group, durably, or nothing."""
         # A single statement is a transaction by itself. Each step gives Python's lock away, and
         # has to win it back from a busy loop: one is better than three. Inside of a transaction
@@ -107,7 +107,7 @@ class _GroupConnection(sqlite3.Connection):
         if self.presence is not None:
             self.presence.check()
 
-    def _write_or_undo(self, group: Sequence[Run]) -> None:
+    def _write_or_undo(self, group: Sequence[Statement]) -> None:
         self.execute("BEGIN IMMEDIATE")
         try:
             for run in group:
@@ -172,7 +172,7 @@ class Database:
             raise opened
         return cls(path, connection, opened, max_bytes)
 
-    async def commit(self, group: Sequence[Run]) -> None:
+    async def commit(self, group: Sequence[Statement]) -> None:
         """`write` a group, in the thread."""
         await self.in_thread(partial(self.write, group))
 
@@ -181,7 +181,7 @@ class Database:
         self._raw.work = work
         await self._connection.commit()
 
-    def write(self, group: Sequence[Run]) -> None:
+    def write(self, group: Sequence[Statement]) -> None:
         """Write all of the group, durably, or nothing; blocks.
 
         `StorageFailed` also when the file was removed or replaced: what it has taken by then

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pump.errors import StorageFailed
 
-from .database import Database, Run
+from .database import Database, Statement
 
 Done = Callable[[Exception | None], None]
 """Called once on the loop: with None when the runs are durable, else with what prevented it."""
@@ -20,7 +20,9 @@ class Ticket(asyncio.Future[None]):
 
     __slots__ = ("is_finished", "on_end", "runs")
 
-    def __init__(self, runs: list[Run], on_end: Done, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, runs: list[Statement], on_end: Done, loop: asyncio.AbstractEventLoop
+    ) -> None:
         super().__init__(loop=loop)
         self.runs = runs
         self.on_end = on_end
@@ -54,7 +56,7 @@ class GroupCommit:
         """Start the writer."""
         self._writer = asyncio.create_task(self._write_groups(), name="pumphouse-journal")
 
-    def append(self, runs: list[Run], done: Done) -> asyncio.Future[None]:
+    def append(self, runs: list[Statement], done: Done) -> asyncio.Future[None]:
         """Write the runs together; the future ends after `done`, with the same error.
 
         Cancelling the future stops nothing.
@@ -150,11 +152,11 @@ def _all_of(pending: deque[Ticket]) -> list[Ticket]:
         return taken
 
 
-def merge(group: Sequence[Ticket]) -> list[Run]:
+def merge(group: Sequence[Ticket]) -> list[Statement]:
     """The statements of a group in order, joined into one run where they are equal: neighbours,
     and free ones also across other free ones.
     """
-    merged: list[Run] = []
+    merged: list[Statement] = []
     for ticket in group:
         for run in ticket.runs:
             same = _to_join(merged, run)
@@ -165,7 +167,7 @@ def merge(group: Sequence[Ticket]) -> list[Run]:
     return merged
 
 
-def _to_join(merged: Sequence[Run], run: Run) -> Run | None:
+def _to_join(merged: Sequence[Statement], run: Statement) -> Statement | None:
     for other in reversed(merged):
         if other.sql == run.sql:
             return other

@@ -20,9 +20,9 @@ from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec
 
 from .._engine.ports import Grant
-from .._engine.settings import QueueSettings, is_bare
+from .._engine.settings import EngineSettings, is_bare
 from . import codec, wire
-from .dispatcher import Dispatcher
+from .dispatcher import RequestDispatcher
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class _Call:
     answer: asyncio.Future[bytes]
 
 
-class Client:
+class LocalClient:
     """Requests in flight survive their host: they are asked again of the next one.
 
     Cancelling a receive or an accept takes back what it leased or locked. Cancelling anything else
@@ -48,7 +48,7 @@ class Client:
         self._calls: dict[int, _Call] = {}
         self._writer: StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._dispatcher: Dispatcher | None = None
+        self._dispatcher: RequestDispatcher | None = None
         self._target = ""
         self._host_ahead_s: float | None = 0.0
         """How far the host's clock is ahead of ours; None when it does not say."""
@@ -77,7 +77,7 @@ class Client:
         except BaseException:
             writer.close()
             raise
-        if isinstance(welcome, wire.Failure):
+        if isinstance(welcome, wire.RemoteFailure):
             writer.close()
             raise wire.unpack_failure(welcome, self._target)
         self._host_ahead_s = self._compare_clocks(welcome.result, greeted_at_s)
@@ -87,7 +87,7 @@ class Client:
         self._reading = asyncio.create_task(self._read(reader, writer), name="pumphouse-client")
         return True
 
-    def hand_over(self, dispatcher: Dispatcher) -> None:
+    def hand_over(self, dispatcher: RequestDispatcher) -> None:
         """Ask from now on in this process, which has become the host."""
         self._dispatcher = dispatcher
         self._host_ahead_s = 0.0
@@ -121,7 +121,7 @@ class Client:
     ) -> list[str]:
         packed = [codec.pack(message) for message in messages]
         number, below = self.next_number()
-        await self.call(wire.Send(number, below, queue, packed, delay_s))
+        await self.call(wire.SendRequest(number, below, queue, packed, delay_s))
         return [message.id for message in messages]
 
     async def receive(
@@ -137,19 +137,19 @@ class Client:
         number, below = self.next_number()
         packed = wire.pack_actions(actions)
         asked_at_s = self.host_s(self.clock.now_s())
-        request = wire.Settle(number, below, queue, list(receipts), packed, asked_at_s)
+        request = wire.SettleRequest(number, below, queue, list(receipts), packed, asked_at_s)
         result = await self.call(request)
         return self.read_as(codec.unpack_positions, result)
 
     async def extend(self, queue: str, receipts: Sequence[str], *, lease_s: float) -> list[int]:
         number, _ = self.next_number()
         asked_at_s = self.host_s(self.clock.now_s())
-        request = wire.Extend(number, queue, list(receipts), lease_s, asked_at_s)
+        request = wire.ExtendRequest(number, queue, list(receipts), lease_s, asked_at_s)
         result = await self.call(request)
         return self.read_as(codec.unpack_positions, result)
 
     async def ensure(self, spec: QueueSpec, make: MakeChannels) -> None:
-        settings = codec.pack_settings(QueueSettings.from_spec(spec))
+        settings = codec.pack_settings(EngineSettings.from_spec(spec))
         number, _ = self.next_number()
         await self.call(wire.Declare(number, settings, make, is_bare(spec)))
 
@@ -173,7 +173,7 @@ class Client:
         return [codec.unpack(packed) for packed in self.read_as(wire.decode_packed, result)]
 
     async def purge(self, queue: str) -> int:
-        result = await self.call(wire.Purge(self.next_number()[0], queue))
+        result = await self.call(wire.PurgeRequest(self.next_number()[0], queue))
         return self.read_as(wire.decode_number, result)
 
     # Asking.
@@ -269,7 +269,7 @@ class Client:
         call = self._calls.pop(answer.number, None)
         if call is None or call.answer.done():
             return
-        if isinstance(answer, wire.Reply):
+        if isinstance(answer, wire.PackedReply):
             call.answer.set_result(answer.result)
         else:
             _fail(call.answer, wire.unpack_failure(answer, self._target))
@@ -298,7 +298,7 @@ def _fail(answer: asyncio.Future[bytes], error: PumpError) -> None:
 class ClientSessions:
     """Asks the host. Its token makes a session the same one for the next host."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: LocalClient) -> None:
         self._client = client
 
     async def accept(

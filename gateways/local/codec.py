@@ -14,7 +14,7 @@ from pump.message import Message
 from pump.stores.packing import pack, unpack
 
 from .._engine.record import Record
-from .._engine.settings import QueueSettings
+from .._engine.settings import EngineSettings
 
 __all__ = [
     "pack",
@@ -82,18 +82,18 @@ def _corrupted(message: Message, detail: str) -> Message:
     )
 
 
-def pack_settings(settings: QueueSettings) -> bytes:
+def pack_settings(settings: EngineSettings) -> bytes:
     """Settings by field name, so that fields can be added."""
     return _encode(attrs.asdict(settings))
 
 
-def unpack_settings(packed: bytes) -> QueueSettings:
+def unpack_settings(packed: bytes) -> EngineSettings:
     """Settings, where a field that is missing has its default; `MappingError` for what is none."""
-    known = {field.name for field in attrs.fields(QueueSettings)}
+    known = {field.name for field in attrs.fields(EngineSettings)}
     try:
         given = _decode_settings(packed)
         fields = {name: value for name, value in given.items() if name in known}
-        settings = msgspec.convert(fields, QueueSettings)
+        settings = msgspec.convert(fields, EngineSettings)
     except _UNREADABLE as error:
         raise MappingError("queue settings", f"unreadable: {error}") from error
     if settings.max_receive_count is not None and not _can_redrive(settings):
@@ -101,7 +101,7 @@ def unpack_settings(packed: bytes) -> QueueSettings:
     return settings
 
 
-def _can_redrive(settings: QueueSettings) -> bool:
+def _can_redrive(settings: EngineSettings) -> bool:
     target, limit = settings.dead_letter_queue, settings.max_receive_count
     return limit is not None and limit >= 1 and bool(target) and target != settings.name
 

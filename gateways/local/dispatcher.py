@@ -10,8 +10,8 @@ from typing import assert_never
 from pump.errors import PumpError, StorageFailed
 from pump.message import Delivery
 
-from .._engine.engine import Engine
-from .._engine.journal import Request as Origin
+from .._engine.engine import QueueEngine
+from .._engine.journal import AnsweredRequest as Origin
 from .._engine.ports import Grant
 from .._engine.sessions import EngineSessions
 from . import codec, wire
@@ -23,10 +23,10 @@ _NOTHING = b""
 _FORGET_AT = 256
 
 
-class Dispatcher:
+class RequestDispatcher:
     """Runs requests as tasks and knows which were carried out before."""
 
-    def __init__(self, engine: Engine, replies: dict[tuple[str, int], bytes]) -> None:
+    def __init__(self, engine: QueueEngine, replies: dict[tuple[str, int], bytes]) -> None:
         self._engine = engine
         self._replies: dict[str, dict[int, bytes]] = {}
         self._running: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -74,7 +74,7 @@ class Dispatcher:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             # A mistake of ours: the client must not wait for ever, and we want to hear of it.
-            answered(wire.Failure(key[1], type(error).__name__, []))
+            answered(wire.RemoteFailure(key[1], type(error).__name__, []))
             task.get_loop().call_exception_handler(
                 {"message": "a request failed unexpectedly", "exception": error, "task": task}
             )
@@ -85,12 +85,12 @@ class Dispatcher:
         except PumpError as error:
             answered(wire.failure(request.number, error))
         else:
-            answered(wire.Reply(request.number, result))
+            answered(wire.PackedReply(request.number, result))
 
     async def _carry_out(self, owner: str, request: wire.Request) -> bytes:
         engine = self._engine
         match request:
-            case wire.Send() | wire.Settle():
+            case wire.SendRequest() | wire.SettleRequest():
                 return await self._once(owner, request)
             case wire.Receive():
                 return await self._receive(owner, request)
@@ -101,7 +101,7 @@ class Dispatcher:
                 | wire.ReleaseSession()
             ):
                 return await answer_session(engine, owner, request)
-            case wire.Extend(_, queue, receipts, lease_s, asked_at_s):
+            case wire.ExtendRequest(_, queue, receipts, lease_s, asked_at_s):
                 refused = await engine.extend(
                     queue, receipts, lease_s=lease_s, asked_at_s=asked_at_s
                 )
@@ -115,7 +115,7 @@ class Dispatcher:
             case wire.Peek(_, queue, max_count):
                 messages = await engine.peek(queue, max_count=max_count)
                 return wire.encode([codec.pack(message) for message in messages])
-            case wire.Purge(_, queue):
+            case wire.PurgeRequest(_, queue):
                 return wire.encode(await engine.purge(queue))
             case wire.Cancel(_, target):
                 await self._cancel(owner, target)
@@ -128,7 +128,7 @@ class Dispatcher:
             case _:
                 assert_never(request)
 
-    async def _once(self, owner: str, request: wire.Send | wire.Settle) -> bytes:
+    async def _once(self, owner: str, request: wire.SendRequest | wire.SettleRequest) -> bytes:
         replies = self._replies.setdefault(owner, {})
         reply = replies.get(request.number)
         if reply is None:
@@ -137,8 +137,10 @@ class Dispatcher:
         await self._forget_below(owner, request.done_below)
         return reply
 
-    async def _send_or_settle(self, request: wire.Send | wire.Settle, origin: Origin) -> bytes:
-        if isinstance(request, wire.Send):
+    async def _send_or_settle(
+        self, request: wire.SendRequest | wire.SettleRequest, origin: Origin
+    ) -> bytes:
+        if isinstance(request, wire.SendRequest):
             messages = [codec.unpack(packed) for packed in request.packed]
             await self._engine.send(
                 request.queue, messages, delay_s=request.delay_s, request=origin
@@ -207,7 +209,7 @@ SessionRequest = (
 )
 
 
-async def answer_session(engine: Engine, owner: str, request: SessionRequest) -> bytes:
+async def answer_session(engine: QueueEngine, owner: str, request: SessionRequest) -> bytes:
     """Carry a request out, and pack its result."""
     sessions = EngineSessions(engine, owner)
     now_s = engine.clock.now_s
@@ -258,7 +260,7 @@ async def _accept(sessions: EngineSessions, request: wire.AcceptSession) -> Gran
 
 
 async def _receive(
-    engine: Engine, sessions: EngineSessions, owner: str, request: wire.ReceiveInSession
+    engine: QueueEngine, sessions: EngineSessions, owner: str, request: wire.ReceiveInSession
 ) -> Sequence[Delivery]:
     served = engine.served(request.queue, owner, request.number) if request.is_repeat else []
     return served or await sessions.receive(
@@ -276,5 +278,7 @@ def _grant_of(
     return Grant(request.session, request.token, 0.0)
 
 
-def _packed(grant: Grant, now_s: float) -> wire.Granted:
-    return wire.Granted(grant.session, grant.token, grant.expires_at_s - now_s, grant.expires_at_s)
+def _packed(grant: Grant, now_s: float) -> wire.GrantedSession:
+    return wire.GrantedSession(
+        grant.session, grant.token, grant.expires_at_s - now_s, grant.expires_at_s
+    )

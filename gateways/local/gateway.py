@@ -20,7 +20,7 @@ from pump.stores.file_lock import FileLock
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 from pump.tasks import in_thread
 
-from .._engine.engine import Engine
+from .._engine.engine import QueueEngine
 from .._engine.ports import (
     ENGINE,
     Broker,
@@ -32,12 +32,12 @@ from .._engine.ports import (
     accept,
 )
 from .._engine.sessions import EngineSessions
-from .._sqlite.database import Database, Run, to_the_end, translate
-from .client import Client, ClientSessions
-from .dispatcher import Dispatcher
+from .._sqlite.database import Database, Statement, to_the_end, translate
+from .client import ClientSessions, LocalClient
+from .dispatcher import RequestDispatcher
 from .journal import SCHEMA, SqliteJournal
 from .recovery import Recovered, recover
-from .server import DataFolder, Server
+from .server import DataFolder, LocalServer
 
 DEFAULT_PATH = ".pumphouse/queues"
 
@@ -92,7 +92,7 @@ class LocalGateway:
         self._owner = ""
         self._owner_lock: FileLock | None = None
         self._host: Host | None = None
-        self._client: Client | None = None
+        self._client: LocalClient | None = None
         self._seeking: asyncio.Task[None] | None = None
         self._is_closing = False
 
@@ -197,7 +197,7 @@ class LocalGateway:
         if address is None:
             return False
         if self._client is None:
-            self._client = Client(self._owner, self._clock, self._on_lost)
+            self._client = LocalClient(self._owner, self._clock, self._on_lost)
         if not await self._client.connect(address):
             return False
         self._switch.turn_to(self._client)
@@ -268,9 +268,9 @@ class Switch:
     def __init__(self, target: str) -> None:
         self._target = target
         self._owner = ""
-        self._current: Engine | Client | None = None
+        self._current: QueueEngine | LocalClient | None = None
 
-    def turn_to(self, current: Engine | Client | None, *, owner: str = "") -> None:
+    def turn_to(self, current: QueueEngine | LocalClient | None, *, owner: str = "") -> None:
         """Forward to this one from now on; `owner` holds what an engine leases."""
         self._current = current
         self._owner = owner
@@ -290,7 +290,7 @@ class Switch:
     async def receive(
         self, queue: str, *, max_count: int, wait_s: float, lease_s: float
     ) -> list[Delivery]:
-        if isinstance(self._current, Engine):
+        if isinstance(self._current, QueueEngine):
             return await self._current.receive(
                 queue, max_count=max_count, wait_s=wait_s, lease_s=lease_s, owner=self._owner
             )
@@ -321,9 +321,9 @@ class Switch:
     @property
     def current_sessions(self) -> SessionBroker:
         """Where operations on sessions go."""
-        if isinstance(self._current, Engine):
+        if isinstance(self._current, QueueEngine):
             return EngineSessions(self._current, self._owner)
-        if isinstance(self._current, Client):
+        if isinstance(self._current, LocalClient):
             return ClientSessions(self._current)
         raise ConnectionFailed(self._target, "the gateway is not open; await open() first")
 
@@ -383,11 +383,11 @@ class Host:
         self._database = database
         self._owner = owner
         self._journal = SqliteJournal(database, clock, reserve_bytes=reserve_bytes)
-        self.engine = Engine(clock, self._journal)
+        self.engine = QueueEngine(clock, self._journal)
         if reserve_bytes != 0:
             self.engine.reserve = self._journal
-        self.dispatcher = Dispatcher(self.engine, {})
-        self._server: Server | None = None
+        self.dispatcher = RequestDispatcher(self.engine, {})
+        self._server: LocalServer | None = None
 
     @classmethod
     async def start(
@@ -415,14 +415,16 @@ class Host:
         await self._journal.keep_time(recovered.boot_id, recovered.offset_s)
         if recovered.void_leases:
             sql = "DELETE FROM leases WHERE id = ?"
-            await self._database.commit([Run(sql, [(each,) for each in recovered.void_leases])])
+            await self._database.commit(
+                [Statement(sql, [(each,) for each in recovered.void_leases])]
+            )
         self._journal.start()
-        self.dispatcher = Dispatcher(self.engine, recovered.replies)
+        self.dispatcher = RequestDispatcher(self.engine, recovered.replies)
         await self._bury_dead_owners(recovered)
         # Leases that ran out while nobody hosted end now, on disk too.
         await self.engine.queues()
         await self._journal.flush()
-        self._server = Server(self._folder, self.dispatcher, self.engine)
+        self._server = LocalServer(self._folder, self.dispatcher, self.engine)
         address = await self._server.start()
         await asyncio.to_thread(self._lock.inscribe, str(address))
 

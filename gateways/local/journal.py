@@ -12,6 +12,7 @@ from pump.errors import StorageFull
 from pump.message import Message
 
 from .._engine.journal import (
+    AnsweredRequest,
     Declared,
     Done,
     Entry,
@@ -20,16 +21,15 @@ from .._engine.journal import (
     Lapsed,
     Leased,
     Locked,
-    Moved,
-    Purged,
+    MovedEntry,
+    PurgedEntry,
     Renewed,
-    Request,
-    Sent,
+    SentEntry,
     Settled,
     Unlocked,
 )
-from .._engine.record import Lapse, LeaseBatch, Record, SessionLock
-from .._sqlite.database import Database, Run, Schema, Space
+from .._engine.record import Lapse, LeaseBatch, LockedSession, Record
+from .._sqlite.database import Database, Schema, Space, Statement
 from .._sqlite.group_commit import GroupCommit
 from . import codec
 
@@ -143,23 +143,26 @@ class Scribe:
         self._offset_s = clock.time_s() - clock.now_s()
         self._boot_id = ""
 
-    def keep_time(self, boot_id: str, offset_s: float) -> list[Run]:
+    def keep_time(self, boot_id: str, offset_s: float) -> list[Statement]:
         """Go on with the offset that the file's times have; the statements that note it."""
         self._boot_id, self._offset_s = boot_id, offset_s
-        return [Run(_FORGET_CLOCKS, [(boot_id,)]), Run(_SET_CLOCK, [(boot_id, offset_s)])]
+        return [
+            Statement(_FORGET_CLOCKS, [(boot_id,)]),
+            Statement(_SET_CLOCK, [(boot_id, offset_s)]),
+        ]
 
-    def take_down(self, entry: Entry) -> list[Run]:
+    def take_down(self, entry: Entry) -> list[Statement]:
         """The statements that make the entry durable, in order."""
         offset_s = self._clock.time_s() - self._clock.now_s()
         if abs(offset_s - self._offset_s) <= _STEP_S:
             return self._taken_down(entry)
         step_s = offset_s - self._offset_s
-        shift = [Run(sql, [(step_s,)]) for sql in _SHIFT_TIMES]
+        shift = [Statement(sql, [(step_s,)]) for sql in _SHIFT_TIMES]
         return [*shift, *self.keep_time(self._boot_id, offset_s), *self._taken_down(entry)]
 
-    def _taken_down(self, entry: Entry) -> list[Run]:
+    def _taken_down(self, entry: Entry) -> list[Statement]:
         match entry:
-            case Sent():
+            case SentEntry():
                 return self._sent(entry)
             case Leased(queue, batch):
                 return [self._lease(queue, batch)]
@@ -174,25 +177,31 @@ class Scribe:
             case Renewed(_, lock, extension):
                 expires_s = lock.expires_s + self._unix_offset_s()
                 moved = [(expires_s, batch.id) for batch in extension.moved]
-                return [Run(_EXTEND_SESSION, [(expires_s, lock.id)]), Run(_EXTEND_LEASE, moved)]
+                return [
+                    Statement(_EXTEND_SESSION, [(expires_s, lock.id)]),
+                    Statement(_EXTEND_LEASE, moved),
+                ]
             case Unlocked(_, lock):
-                return [Run(_DELETE_SESSION, [(lock.id,)])]
-            case Moved(source, queue, target):
+                return [Statement(_DELETE_SESSION, [(lock.id,)])]
+            case MovedEntry(source, queue, target):
                 row = self._message(queue, target, self._unix_offset_s())
                 return [
-                    Run(_DELETE_MESSAGES, _ranges([source])),
-                    Run(_INSERT_MESSAGES, [row], _MESSAGE),
+                    Statement(_DELETE_MESSAGES, _ranges([source])),
+                    Statement(_INSERT_MESSAGES, [row], _MESSAGE),
                 ]
             case Declared(settings):
-                return [Run(_DECLARE, [(settings.name, codec.pack_settings(settings))])]
-            case Purged(queue):
-                return [Run(_PURGE_MESSAGES, [(queue,)]), Run(_PURGE_LEASES, [(queue,)])]
+                return [Statement(_DECLARE, [(settings.name, codec.pack_settings(settings))])]
+            case PurgedEntry(queue):
+                return [
+                    Statement(_PURGE_MESSAGES, [(queue,)]),
+                    Statement(_PURGE_LEASES, [(queue,)]),
+                ]
             case Forgotten(owner, below):
-                return [Run(_FORGET_REPLIES, [(owner, below)])]
+                return [Statement(_FORGET_REPLIES, [(owner, below)])]
             case _:
                 assert_never(entry)
 
-    def _sent(self, entry: Sent) -> list[Run]:
+    def _sent(self, entry: SentEntry) -> list[Statement]:
         queue, offset_s = entry.queue, self._unix_offset_s()
         pack = codec.pack_checked
         rows = [
@@ -206,19 +215,19 @@ class Scribe:
             )
             for r in entry.arrival.records
         ]
-        runs = [Run(_INSERT_MESSAGES, rows, _MESSAGE)]
+        runs = [Statement(_INSERT_MESSAGES, rows, _MESSAGE)]
         if entry.arrival.keys:
             until_s = self._clock.now_s() + offset_s + entry.window_s
-            runs.append(Run(_FORGET_KEY, [(queue, key) for key in entry.arrival.forgotten]))
+            runs.append(Statement(_FORGET_KEY, [(queue, key) for key in entry.arrival.forgotten]))
             keys = [(queue, key, until_s) for key in entry.arrival.keys]
-            runs.append(Run(_REMEMBER_KEY, keys))
+            runs.append(Statement(_REMEMBER_KEY, keys))
         return runs + _replied(entry.request, b"")
 
-    def _settled(self, entry: Settled) -> list[Run]:
+    def _settled(self, entry: Settled) -> list[Statement]:
         detached = entry.detached
         runs = []
         if detached.acked:
-            runs.append(Run(_DELETE_MESSAGES, _ranges(detached.acked)))
+            runs.append(Statement(_DELETE_MESSAGES, _ranges(detached.acked)))
         counted = [each for each in detached.returned if each.is_counted]
         if counted:
             now_s = entry.now_s + self._unix_offset_s()
@@ -230,34 +239,34 @@ class Scribe:
                 )
                 for each in counted
             ]
-            runs.append(Run(_RETURN_MESSAGE, rows))
+            runs.append(Statement(_RETURN_MESSAGE, rows))
         # An entry of a lease is void once its message is gone or has that attempt recorded.
         # An abandoned message has neither, so its lease row must lose it.
         has_uncounted = len(counted) < len(detached.returned)
         for batch in dict.fromkeys(detached.batches):
             if not batch.members:
-                runs.append(Run(_DELETE_LEASE, [(batch.id,)]))
+                runs.append(Statement(_DELETE_LEASE, [(batch.id,)]))
             elif has_uncounted:
                 runs.append(_shrunk(batch))
         return runs + _replied(entry.request, codec.pack_positions(detached.refused))
 
-    def _extended(self, entry: Extended) -> list[Run]:
+    def _extended(self, entry: Extended) -> list[Statement]:
         extension, offset_s = entry.extension, self._unix_offset_s()
         moved = [(batch.expires_s + offset_s, batch.id) for batch in extension.moved]
-        runs = [Run(_EXTEND_LEASE, moved)] if moved else []
+        runs = [Statement(_EXTEND_LEASE, moved)] if moved else []
         runs += [self._lease(entry.queue, batch) for batch in extension.split]
         return runs + [_shrunk(batch) for batch in extension.shrunk]
 
-    def _lease(self, queue: str, batch: LeaseBatch) -> Run:
+    def _lease(self, queue: str, batch: LeaseBatch) -> Statement:
         members = codec.pack_members(batch.id, batch.members.values())
         expires_s = batch.expires_s + self._unix_offset_s()
         row = (batch.id, queue, batch.owner, batch.request, expires_s, members)
-        return Run(_INSERT_LEASE, [row])
+        return Statement(_INSERT_LEASE, [row])
 
-    def _lock(self, queue: str, lock: SessionLock) -> Run:
+    def _lock(self, queue: str, lock: LockedSession) -> Statement:
         expires_s = lock.expires_s + self._unix_offset_s()
         row = (lock.id, queue, lock.owner, lock.request, expires_s, lock.group)
-        return Run(_INSERT_SESSION, [row])
+        return Statement(_INSERT_SESSION, [row])
 
     def _message(self, queue: str, r: Record, offset_s: float) -> tuple[object, ...]:
         sent_s = r.sent_at_s + offset_s
@@ -267,25 +276,27 @@ class Scribe:
         return self._offset_s
 
 
-def _lapsed(lapse: Lapse) -> list[Run]:
+def _lapsed(lapse: Lapse) -> list[Statement]:
     records = [*lapse.returned, *lapse.dead]
     runs = [
-        Run(_COUNT_ATTEMPT, [(record.attempt, record.seq) for record in records]),
-        Run(_DELETE_LEASE, [(batch.id,) for batch in lapse.batches]),
+        Statement(_COUNT_ATTEMPT, [(record.attempt, record.seq) for record in records]),
+        Statement(_DELETE_LEASE, [(batch.id,) for batch in lapse.batches]),
     ]
     if lapse.locks:
-        runs.append(Run(_DELETE_SESSION, [(lock.id,) for lock in lapse.locks]))
+        runs.append(Statement(_DELETE_SESSION, [(lock.id,) for lock in lapse.locks]))
     return runs
 
 
-def _shrunk(batch: LeaseBatch) -> Run:
-    return Run(_SHRINK_LEASE, [(codec.pack_members(batch.id, batch.members.values()), batch.id)])
+def _shrunk(batch: LeaseBatch) -> Statement:
+    return Statement(
+        _SHRINK_LEASE, [(codec.pack_members(batch.id, batch.members.values()), batch.id)]
+    )
 
 
-def _replied(request: Request | None, reply: bytes) -> list[Run]:
+def _replied(request: AnsweredRequest | None, reply: bytes) -> list[Statement]:
     if request is None:
         return []
-    return [Run(_INSERT_REPLY, [(request.owner, request.number, reply)])]
+    return [Statement(_INSERT_REPLY, [(request.owner, request.number, reply)])]
 
 
 def _ranges(records: Sequence[Record]) -> list[tuple[int, int]]:

@@ -16,8 +16,8 @@ import attrs
 from pump.clock import Clock
 from pump.errors import MappingError, QueueNotFound, StorageFailed
 
-from .._engine.engine import Engine
-from .._engine.record import DELAYED, LEASED, READY, LeaseBatch, Record, SessionLock
+from .._engine.engine import QueueEngine
+from .._engine.record import DELAYED, LEASED, READY, LeaseBatch, LockedSession, Record
 from .._sqlite.database import Database
 from . import codec
 from .journal import CLOCK_TABLE
@@ -38,14 +38,14 @@ class Recovered:
     """Between the file's times and the monotonic clock of this run of the machine."""
 
 
-async def recover(engine: Engine, database: Database) -> Recovered:
+async def recover(engine: QueueEngine, database: Database) -> Recovered:
     """Fill an empty engine from the file. Leases of dead owners are the caller's to end.
 
     A message that is no longer what was sent is restored with the header that says so.
     `StorageFailed` when another row cannot be read, or a message is a later release's.
     """
     await database.read(lambda connection: connection.execute(CLOCK_TABLE))
-    rows = _Rows(
+    rows = _RecoveredRows(
         clocks=await database.rows("SELECT boot, offset_s FROM clock"),
         queues=await database.rows("SELECT settings FROM queues ORDER BY name"),
         messages=await database.rows(
@@ -72,7 +72,7 @@ async def recover(engine: Engine, database: Database) -> Recovered:
 
 
 @attrs.frozen
-class _Rows:
+class _RecoveredRows:
     clocks: Iterable[Row]
     queues: Iterable[Row]
     messages: Iterable[Row]
@@ -83,14 +83,14 @@ class _Rows:
     replies: Iterable[Row]
 
 
-def _fill(engine: Engine, rows: _Rows) -> Recovered:
+def _fill(engine: QueueEngine, rows: _RecoveredRows) -> Recovered:
     for (packed,) in rows.queues:
         engine.admit(codec.unpack_settings(packed))
     for room in engine.rooms.values():
         target = room.state.settings.dead_letter_queue
         if target is not None:
             engine.room(target)
-    restorer = _Restorer(engine.clock, {row[0]: row[1] for row in rows.clocks})
+    restorer = _RowRestorer(engine.clock, {row[0]: row[1] for row in rows.clocks})
     by_queue = restorer.records(rows.messages)
     recovered = restorer.lease(rows.leases, by_queue)
     locks = restorer.locks(rows.sessions)
@@ -110,7 +110,7 @@ def _fill(engine: Engine, rows: _Rows) -> Recovered:
     return recovered
 
 
-class _Restorer:
+class _RowRestorer:
     """Rows to records, Unix times to the clock's.
 
     As long as the machine runs, its monotonic clock decides, and setting the wall clock changes
@@ -170,10 +170,10 @@ class _Restorer:
             void_leases=[batch_id for batch_id in batches if batch_id not in live],
         )
 
-    def locks(self, rows: Iterable[Row]) -> dict[str, list[SessionLock]]:
-        by_queue: dict[str, list[SessionLock]] = {}
+    def locks(self, rows: Iterable[Row]) -> dict[str, list[LockedSession]]:
+        by_queue: dict[str, list[LockedSession]] = {}
         for token, queue, owner, request, expires_s, group in rows:
-            lock = SessionLock(token, group, owner, expires_s + self.offset_s, request)
+            lock = LockedSession(token, group, owner, expires_s + self.offset_s, request)
             by_queue.setdefault(queue, []).append(lock)
         return by_queue
 

@@ -15,15 +15,15 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import Coroutine
 from pathlib import Path
 
-from pump.clock import SYSTEM_CLOCK, breathe
+from pump.clock import SYSTEM_CLOCK, yield_to_loop
 from pump.errors import ConnectionFailed, StorageFailed
 from pump.stores import file_lock
 from pump.stores.file_lock import FileLock
 from pump.tasks import in_thread
 
-from .._engine.engine import Engine
+from .._engine.engine import QueueEngine
 from . import wire
-from .dispatcher import Dispatcher
+from .dispatcher import RequestDispatcher
 
 # A killed process's socket may close before its lock does, so its lock is looked at again,
 # less and less often for one that lives on without its connection.
@@ -35,10 +35,12 @@ _QUIET_TURNS = 8
 _HEARING_S = 1.0
 
 
-class Server:
+class LocalServer:
     """Listens on a Unix socket; one session for each client."""
 
-    def __init__(self, folder: DataFolder, dispatcher: Dispatcher, engine: Engine) -> None:
+    def __init__(
+        self, folder: DataFolder, dispatcher: RequestDispatcher, engine: QueueEngine
+    ) -> None:
         self._folder = folder
         self._dispatcher = dispatcher
         self._engine = engine
@@ -121,7 +123,7 @@ class Server:
         if earlier is not None:
             earlier.close()
             await self._dispatcher.leave(owner)
-        wire.write(writer, wire.Reply(0, wire.encode(self._engine.clock.now_s())))
+        wire.write(writer, wire.PackedReply(0, wire.encode(self._engine.clock.now_s())))
 
     async def _mourn(self, owner: str) -> None:
         """Release what a client held once it is known to be dead."""
@@ -149,14 +151,14 @@ class Server:
 
     async def _until_heard(self) -> None:
         while self._hearing and not self._is_closing:
-            await breathe()
+            await yield_to_loop()
 
     async def _hear(self, owner: str) -> None:
         """Let a client's requests be read and begin, then end those of its leases that are over."""
         until_s = SYSTEM_CLOCK.now_s() + _HEARING_S
         quiet_turns = 0
         while quiet_turns < _QUIET_TURNS and SYSTEM_CLOCK.now_s() < until_s:
-            await breathe()
+            await yield_to_loop()
             writer = self._sessions.get(owner)
             quiet_turns = 0 if writer is not None and _has_unread(writer) else quiet_turns + 1
         self._hearing.discard(owner)

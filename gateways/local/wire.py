@@ -48,7 +48,7 @@ class Hello(_Frame, frozen=True):
     number: Whole = 0
 
 
-class Send(_Frame, frozen=True):
+class SendRequest(_Frame, frozen=True, tag="Send"):
     """Store messages."""
 
     number: Whole
@@ -70,7 +70,7 @@ class Receive(_Frame, frozen=True):
     """Asked before, of a host that is gone; it may have been served."""
 
 
-class Settle(_Frame, frozen=True):
+class SettleRequest(_Frame, frozen=True, tag="Settle"):
     """Ack (None), defer (the delay) or abandon (-1) by receipt."""
 
     number: Whole
@@ -79,14 +79,14 @@ class Settle(_Frame, frozen=True):
     receipts: list[str]
     actions: list[Seconds | None]
     asked_at_s: Seconds | None = None
-    """As `Extend.asked_at_s`: what was asked for in time counts."""
+    """As `ExtendRequest.asked_at_s`: what was asked for in time counts."""
 
     def __post_init__(self) -> None:
         if len(self.receipts) != len(self.actions):
             raise ValueError("each receipt needs an action")
 
 
-class Extend(_Frame, frozen=True):
+class ExtendRequest(_Frame, frozen=True, tag="Extend"):
     """Make leases end later."""
 
     number: Whole
@@ -132,7 +132,7 @@ class RenewSession(_Frame, frozen=True):
     token: str
     lease_s: Seconds
     asked_at_s: Seconds | None = None
-    """As `Extend.asked_at_s`."""
+    """As `ExtendRequest.asked_at_s`."""
 
 
 class ReleaseSession(_Frame, frozen=True):
@@ -167,7 +167,7 @@ class Peek(_Frame, frozen=True):
     max_count: Whole
 
 
-class Purge(_Frame, frozen=True):
+class PurgeRequest(_Frame, frozen=True, tag="Purge"):
     """Remove every message."""
 
     number: Whole
@@ -188,10 +188,10 @@ class Bye(_Frame, frozen=True):
 
 
 Request = (
-    Send
+    SendRequest
     | Receive
-    | Settle
-    | Extend
+    | SettleRequest
+    | ExtendRequest
     | AcceptSession
     | ReceiveInSession
     | RenewSession
@@ -199,7 +199,7 @@ Request = (
     | Declare
     | Stats
     | Peek
-    | Purge
+    | PurgeRequest
     | Cancel
     | Bye
     | Hello
@@ -208,14 +208,14 @@ Waiting = Receive | AcceptSession | ReceiveInSession
 """Requests that the host may keep waiting; cancelled, they leave nothing behind."""
 
 
-class Reply(_Frame, frozen=True):
+class PackedReply(_Frame, frozen=True, tag="Reply"):
     """The result of a request, packed; its type follows from the request's."""
 
     number: int
     result: bytes
 
 
-class Failure(_Frame, frozen=True):
+class RemoteFailure(_Frame, frozen=True, tag="Failure"):
     """The error a request ended with, by name and fields."""
 
     number: int
@@ -223,7 +223,7 @@ class Failure(_Frame, frozen=True):
     fields: list[Any]
 
 
-Answer = Reply | Failure
+Answer = PackedReply | RemoteFailure
 
 encode = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(Request).decode
@@ -244,7 +244,7 @@ class Handed(msgspec.Struct, array_like=True, frozen=True):
     longer."""
 
 
-class Granted(msgspec.Struct, array_like=True, frozen=True):
+class GrantedSession(msgspec.Struct, array_like=True, frozen=True):
     """A session on the wire, with the end of its lock as `Handed` has that of a lease."""
 
     session: str
@@ -267,7 +267,9 @@ decode_handed = msgspec.msgpack.Decoder(list[Handed]).decode
 decode_counts = msgspec.msgpack.Decoder(list[Count]).decode
 decode_packed = msgspec.msgpack.Decoder(list[bytes]).decode
 decode_number = msgspec.msgpack.Decoder(int).decode
-decode_granted: Callable[[bytes], Granted | None] = msgspec.msgpack.Decoder(Granted | None).decode
+decode_granted: Callable[[bytes], GrantedSession | None] = msgspec.msgpack.Decoder(
+    GrantedSession | None
+).decode
 decode_seconds = msgspec.msgpack.Decoder(float).decode
 
 
@@ -316,12 +318,12 @@ def _pack_action(action: Action) -> float | None:
             return _ABANDONED
 
 
-def failure(number: int, error: PumpError) -> Failure:
+def failure(number: int, error: PumpError) -> RemoteFailure:
     """An error of ours as it travels."""
-    return Failure(number, type(error).__name__, [_plain(value) for value in error.args])
+    return RemoteFailure(number, type(error).__name__, [_plain(value) for value in error.args])
 
 
-def unpack_failure(failure: Failure, target: str) -> PumpError:
+def unpack_failure(failure: RemoteFailure, target: str) -> PumpError:
     """The error that travelled."""
     kind = getattr(errors, failure.error, None)
     if isinstance(kind, type) and issubclass(kind, PumpError):

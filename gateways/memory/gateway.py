@@ -13,7 +13,7 @@ from pump.errors import ConfigurationError
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
 from pump.subscription import Subscription
 
-from .._engine.engine import Engine
+from .._engine.engine import QueueEngine
 from .._engine.ports import (
     ENGINE,
     EngineAdmin,
@@ -27,7 +27,7 @@ from .._engine.sessions import EngineSessions
 CAPABILITIES = attrs.evolve(ENGINE, gateway="memory", has_sessions=True, has_session_choice=True)
 
 # One broker a name, for as long as a gateway holds it: `memory://name` must find its peers.
-_brokers: WeakValueDictionary[str, Engine] = WeakValueDictionary()
+_brokers: WeakValueDictionary[str, QueueEngine] = WeakValueDictionary()
 
 
 class MemoryGateway:
@@ -36,8 +36,8 @@ class MemoryGateway:
     Messages stay after `aclose` for as long as the object lives, so that a test can look.
     """
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK, *, engine: Engine | None = None) -> None:
-        self._engine = Engine(clock) if engine is None else engine
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, *, engine: QueueEngine | None = None) -> None:
+        self._engine = QueueEngine(clock) if engine is None else engine
         self._owns_engine = engine is None
         self._sessions: set[EngineSession] = set()
 
@@ -90,5 +90,5 @@ def from_url(url: str, clock: Clock | None = None) -> Gateway:
         return MemoryGateway(used)
     engine = _brokers.get(parts.netloc)
     if engine is None:
-        engine = _brokers[parts.netloc] = Engine(used)
+        engine = _brokers[parts.netloc] = QueueEngine(used)
     return MemoryGateway(used, engine=engine)

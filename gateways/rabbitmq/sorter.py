@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from pump.backoff import RECONNECT
-from pump.clock import Clock, breathe
+from pump.clock import Clock, yield_to_loop
 from pump.errors import ConnectionFailed, GatewayError, QueueNotFound
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
@@ -143,7 +143,7 @@ class Sorter:
             asking = asyncio.ensure_future(inbox.channel.flow(True))
             asking.add_done_callback(look_at)
             await asyncio.shield(asking)
-        await breathe()
+        await yield_to_loop()
         return self._has_work(inbox)
 
     def _has_work(self, inbox: _Inbox) -> bool:

@@ -13,7 +13,7 @@ from pump.cli.console import print_json, stdout, table
 from pump.cli.options import duration, json_option
 from pump.clock import format_duration
 
-from .cost import Design, Estimate, Prices, Requests, Workload, estimate
+from .cost import Design, Estimate, Requests, S3Prices, Workload, estimate
 
 _Option = Callable[[Callable[..., None]], Callable[..., None]]
 _COUNT = click.IntRange(min=1)
@@ -105,9 +105,9 @@ def cost(*, layout: str | None, as_json: bool, **options: Any) -> None:
       has its queue to itself, within a fifth for several. Prices are list prices of us-east-1,
       without a free tier; give your region's with --put-price and the others.
     """
-    from .cost import Prices, Workload
+    from .cost import S3Prices, Workload
 
-    prices = Prices(
+    prices = S3Prices(
         puts_1000=options.pop("put_price"),
         lists_1000=options.pop("list_price"),
         gets_1000=options.pop("get_price"),
@@ -148,7 +148,7 @@ _KINDS = ("PUT", "LIST", "GET", "DELETE", "SQS")
 _NUMBERS = (*_KINDS, "a message", "USD a million")
 
 
-def print_comparison(workload: Workload, prices: Prices) -> None:
+def print_comparison(workload: Workload, prices: S3Prices) -> None:
     """One line a design."""
     rows = [
         (_TITLES[design], *_cells(found, found.total, prices))
@@ -158,7 +158,7 @@ def print_comparison(workload: Workload, prices: Prices) -> None:
     _print(("requests a million messages", *_NUMBERS), rows, workload, prices)
 
 
-def print_layout(layout: str, workload: Workload, prices: Prices) -> None:
+def print_layout(layout: str, workload: Workload, prices: S3Prices) -> None:
     """One line for each thing that a layout does."""
     found = estimate(Design(layout), workload)
     rows = [(part.name, *_cells(found, part.requests, prices)) for part in found.parts]
@@ -166,7 +166,7 @@ def print_layout(layout: str, workload: Workload, prices: Prices) -> None:
     _print((f"{_TITLES[found.design]}, a million messages", *_NUMBERS), rows, workload, prices)
 
 
-def print_json_of(workload: Workload, prices: Prices) -> None:
+def print_json_of(workload: Workload, prices: S3Prices) -> None:
     """Every design, as one document."""
     print_json(
         {
@@ -178,7 +178,7 @@ def print_json_of(workload: Workload, prices: Prices) -> None:
 
 
 def _print(
-    head: tuple[str, ...], rows: list[tuple[str, ...]], workload: Workload, prices: Prices
+    head: tuple[str, ...], rows: list[tuple[str, ...]], workload: Workload, prices: S3Prices
 ) -> None:
     console = stdout()
     console.print(table(head, rows, right=_NUMBERS))
@@ -188,7 +188,7 @@ def _print(
     )
 
 
-def _cells(found: Estimate, requests: Requests, prices: Prices) -> tuple[str, ...]:
+def _cells(found: Estimate, requests: Requests, prices: S3Prices) -> tuple[str, ...]:
     to_a_million = 1e6 / found.messages
     return (
         *(_number(each * to_a_million) for each in attrs.astuple(requests)),
@@ -201,7 +201,7 @@ def _number(count: float) -> str:
     return f"{count:,.0f}" if count else ""
 
 
-def _as_json(found: Estimate, prices: Prices) -> dict[str, Any]:
+def _as_json(found: Estimate, prices: S3Prices) -> dict[str, Any]:
     return {
         "requests": attrs.asdict(found.total),
         "requests_a_message": found.per_message,

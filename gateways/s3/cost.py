@@ -115,7 +115,7 @@ class Design(StrEnum):
 
 
 @attrs.frozen(kw_only=True)
-class Prices:
+class S3Prices:
     """Dollars. Storage is left out: a million messages of 1 KB for a day are a tenth of a cent."""
 
     puts_1000: float = 0.005
@@ -201,7 +201,7 @@ class Requests:
         """All that cost something."""
         return self.puts + self.lists + self.gets + self.sqs
 
-    def dollars(self, prices: Prices) -> float:
+    def dollars(self, prices: S3Prices) -> float:
         """What they cost."""
         thousands = (
             self.puts * prices.puts_1000
@@ -213,7 +213,7 @@ class Requests:
 
 
 @attrs.frozen
-class Part:
+class CostPart:
     """One thing that is done, with the requests for it."""
 
     name: str
@@ -226,7 +226,7 @@ class Estimate:
 
     design: Design
     messages: int
-    parts: tuple[Part, ...]
+    parts: tuple[CostPart, ...]
 
     @property
     def total(self) -> Requests:
@@ -238,7 +238,7 @@ class Estimate:
         """Billable requests a message."""
         return self.total.billable / self.messages
 
-    def dollars_a_million(self, prices: Prices) -> float:
+    def dollars_a_million(self, prices: S3Prices) -> float:
         """For a million messages like these."""
         return self.total.dollars(prices) / self.messages * 1e6
 
@@ -264,7 +264,7 @@ _SQS_CHUNK_BYTES = 64 * 1024
 _SQS_POLL_S = 20.0
 
 
-def _leases(w: Workload) -> tuple[Part, ...]:
+def _leases(w: Workload) -> tuple[CostPart, ...]:
     together = max(1, min(w.batch, _OBJECT_MESSAGES, _OBJECT_BYTES // w.body_bytes))
     objects = w.messages / together
     # Each reads what it gets a part of, and half of what others were about to empty.
@@ -272,21 +272,21 @@ def _leases(w: Workload) -> tuple[Part, ...]:
     vain = w.messages * _vain_claims(w)
     around = w.messages / min(w.receive, _SHARED_RECEIVE) if w.processes > 1 else 0.0
     return (
-        Part("send", Requests(puts=2 * objects)),
-        Part("find", Requests(lists=w.processes * objects / _PAGE + _looks(w))),
-        Part("read", Requests(gets=objects * readers)),
-        Part("claim", Requests(puts=w.messages, gets=w.messages / min(w.receive, together))),
-        Part("renew", Requests(puts=w.messages * w.renewals)),
-        Part("settle", Requests(puts=w.messages)),
-        Part("contend", Requests(puts=vain, lists=around, gets=vain / together)),
+        CostPart("send", Requests(puts=2 * objects)),
+        CostPart("find", Requests(lists=w.processes * objects / _PAGE + _looks(w))),
+        CostPart("read", Requests(gets=objects * readers)),
+        CostPart("claim", Requests(puts=w.messages, gets=w.messages / min(w.receive, together))),
+        CostPart("renew", Requests(puts=w.messages * w.renewals)),
+        CostPart("settle", Requests(puts=w.messages)),
+        CostPart("contend", Requests(puts=vain, lists=around, gets=vain / together)),
         # A batch goes at once, and again with its leases when no copy of it can come any more.
-        Part("clean up", Requests(deletes=3 * objects)),
-        Part("settings", Requests(gets=_facts(w))),
-        Part("idle", Requests(lists=w.processes * w.idle_s / w.poll_s)),
+        CostPart("clean up", Requests(deletes=3 * objects)),
+        CostPart("settings", Requests(gets=_facts(w))),
+        CostPart("idle", Requests(lists=w.processes * w.idle_s / w.poll_s)),
     )
 
 
-def _log(w: Workload) -> tuple[Part, ...]:
+def _log(w: Workload) -> tuple[CostPart, ...]:
     together = max(1, min(w.batch, _SEGMENT_BYTES // w.body_bytes))
     segments = w.messages / together
     found = settle_down(_loops(w, together))
@@ -297,15 +297,15 @@ def _log(w: Workload) -> tuple[Part, ...]:
         # The sender commits behind what the consumers have committed since it last did.
         vain += segments
     return (
-        Part("send", Requests(puts=2 * segments)),
-        Part("read", Requests(gets=segments * _readers(w, together))),
-        Part("claim and settle", Requests(puts=commits)),
-        Part("renew", Requests(puts=renewals)),
-        Part("contend", Requests(puts=vain, gets=vain)),
-        Part("follow", Requests(gets=_looks(w))),
-        Part("clean up", Requests(deletes=segments)),
-        Part("settings", Requests(gets=_facts(w))),
-        Part("idle", Requests(gets=w.processes * w.idle_s / w.poll_s)),
+        CostPart("send", Requests(puts=2 * segments)),
+        CostPart("read", Requests(gets=segments * _readers(w, together))),
+        CostPart("claim and settle", Requests(puts=commits)),
+        CostPart("renew", Requests(puts=renewals)),
+        CostPart("contend", Requests(puts=vain, gets=vain)),
+        CostPart("follow", Requests(gets=_looks(w))),
+        CostPart("clean up", Requests(deletes=segments)),
+        CostPart("settings", Requests(gets=_facts(w))),
+        CostPart("idle", Requests(gets=w.processes * w.idle_s / w.poll_s)),
     )
 
 
@@ -350,31 +350,31 @@ def _facts(w: Workload) -> float:
     return w.processes * (w.duration_s + w.idle_s) / _FACTS_S
 
 
-def _naive(w: Workload) -> tuple[Part, ...]:
+def _naive(w: Workload) -> tuple[CostPart, ...]:
     return (
-        Part("send", Requests(puts=w.messages)),
-        Part("find", Requests(lists=w.consumers * w.messages / _PAGE)),
-        Part("claim", Requests(puts=w.messages)),
-        Part("read", Requests(gets=w.messages)),
-        Part("renew", Requests(puts=w.messages * w.renewals)),
-        Part("settle", Requests(deletes=2 * w.messages)),
-        Part("idle", Requests(lists=w.consumers * w.idle_s / w.poll_s)),
+        CostPart("send", Requests(puts=w.messages)),
+        CostPart("find", Requests(lists=w.consumers * w.messages / _PAGE)),
+        CostPart("claim", Requests(puts=w.messages)),
+        CostPart("read", Requests(gets=w.messages)),
+        CostPart("renew", Requests(puts=w.messages * w.renewals)),
+        CostPart("settle", Requests(deletes=2 * w.messages)),
+        CostPart("idle", Requests(lists=w.consumers * w.idle_s / w.poll_s)),
     )
 
 
-def _sqs(w: Workload) -> tuple[Part, ...]:
+def _sqs(w: Workload) -> tuple[CostPart, ...]:
     chunks = -(-w.body_bytes // _SQS_CHUNK_BYTES)
     sent, taken = min(w.batch, _SQS_BATCH), min(w.receive, _SQS_BATCH)
     return (
-        Part("send", Requests(sqs=w.messages * max(1 / sent, chunks / sent))),
-        Part("claim", Requests(sqs=w.messages / taken * chunks)),
-        Part("renew", Requests(sqs=w.messages / taken * w.renewals)),
-        Part("settle", Requests(sqs=w.messages / taken)),
-        Part("idle", Requests(sqs=w.processes * w.idle_s / _SQS_POLL_S)),
+        CostPart("send", Requests(sqs=w.messages * max(1 / sent, chunks / sent))),
+        CostPart("claim", Requests(sqs=w.messages / taken * chunks)),
+        CostPart("renew", Requests(sqs=w.messages / taken * w.renewals)),
+        CostPart("settle", Requests(sqs=w.messages / taken)),
+        CostPart("idle", Requests(sqs=w.processes * w.idle_s / _SQS_POLL_S)),
     )
 
 
-_PARTS: Mapping[Design, Callable[[Workload], tuple[Part, ...]]] = {
+_PARTS: Mapping[Design, Callable[[Workload], tuple[CostPart, ...]]] = {
     Design.LEASES: _leases,
     Design.LOG: _log,
     Design.NAIVE: _naive,

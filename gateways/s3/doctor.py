@@ -14,9 +14,9 @@ from pump.subscription import MakeChannels, QueueSpec, Subscription
 
 from .._aws.errors import RequestRefused, SettingRefused, permission_for
 from .._aws.transport import Transport
-from .layout import QueueFacts
+from .layout import QueueDescription
 from .queue_options import Wanted, differences
-from .queues import Bench, Queues
+from .queues import Bench, QueueCache
 from .settings import S3Settings
 from .store.objects import List, Unknown
 
@@ -25,7 +25,10 @@ _LIFECYCLE = "get_bucket_lifecycle_configuration"
 
 
 async def examine(
-    bench: Bench, queues: Queues, transport: Transport | None, subscriptions: Sequence[Subscription]
+    bench: Bench,
+    queues: QueueCache,
+    transport: Transport | None,
+    subscriptions: Sequence[Subscription],
 ) -> list[Finding]:
     """What a person should know. Raises `GatewayError` when the bucket does not answer."""
     reply = await bench.store.perform(List(f"{bench.settings.root}queues/", max_count=1))
@@ -41,7 +44,7 @@ async def examine(
     return findings
 
 
-async def _facts(queues: Queues, name: str) -> QueueFacts | PumpError | None:
+async def _facts(queues: QueueCache, name: str) -> QueueDescription | PumpError | None:
     try:
         return await queues.facts_of(name)
     except QueueNotFound:
@@ -152,7 +155,7 @@ def _versions(subject: str, settings: S3Settings, facts: BucketFacts) -> Iterato
 
 
 def queue_findings(
-    subscription: Subscription, queues: Mapping[str, QueueFacts | PumpError | None]
+    subscription: Subscription, queues: Mapping[str, QueueDescription | PumpError | None]
 ) -> list[Finding]:
     """What is worth saying of a subscription's queues, or that all is well."""
     subject = f"subscription {subscription.name}"
@@ -168,7 +171,7 @@ def _queue(
     subject: str,
     subscription: Subscription,
     spec: QueueSpec,
-    facts: QueueFacts | PumpError | None,
+    facts: QueueDescription | PumpError | None,
 ) -> Iterator[Finding]:
     if isinstance(facts, PumpError):
         yield error_from(subject, facts)
@@ -186,7 +189,7 @@ def _queue(
 
 
 def _fit(
-    subject: str, subscription: Subscription, spec: QueueSpec, facts: QueueFacts
+    subject: str, subscription: Subscription, spec: QueueSpec, facts: QueueDescription
 ) -> Iterator[Finding]:
     try:
         wanted = Wanted.from_spec(spec)

@@ -36,7 +36,7 @@ from .._aws.transport import Transport, transport_for
 from .doctor import examine
 from .limits import MAX_BODY_BYTES, capabilities_of
 from .queue_options import Wanted
-from .queues import Bench, Queues
+from .queues import Bench, QueueCache
 from .settings import S3Settings
 from .store.objects import ObjectStore, ServerTime, drive
 from .store.s3_store import Bucket, S3Store, probe, refused
@@ -69,8 +69,8 @@ class S3Gateway:
             storage = _storage(settings, transport, clock)
         self._transport = transport
         self._bench = Bench(settings=settings, store=storage.store, time=storage.time, clock=clock)
-        self._queues = Queues(self._bench)
-        self._sessions = Sessions(self._queues, clock)
+        self._queues = QueueCache(self._bench)
+        self._sessions = S3Sessions(self._queues, clock)
         self._opening = asyncio.Lock()
         self._is_open = False
 
@@ -189,7 +189,7 @@ MAX_LOOKS = 8
 class S3Admin:
     """Looks after the queues below a gateway's prefix."""
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, queues: QueueCache) -> None:
         self._queues = queues
 
     async def ensure(self, spec: QueueSpec, make: MakeChannels) -> None:
@@ -237,7 +237,9 @@ class S3Admin:
 class S3Consumer:
     """Receives from one queue; what one consumer of a gateway received, another may settle."""
 
-    def __init__(self, queues: Queues, queue: str, lease: timedelta, *, receive_batch: int) -> None:
+    def __init__(
+        self, queues: QueueCache, queue: str, lease: timedelta, *, receive_batch: int
+    ) -> None:
         self._queues = queues
         self._queue = queue
         self._lease_s = lease.total_seconds()
@@ -264,7 +266,7 @@ class S3Consumer:
 class S3Producer:
     """Sends to one queue; sends that come together are written together."""
 
-    def __init__(self, queues: Queues, queue: str) -> None:
+    def __init__(self, queues: QueueCache, queue: str) -> None:
         self._queues = queues
         self._queue = queue
 
@@ -298,10 +300,10 @@ class SessionQueue(Protocol):
         """As `SessionGateway.accept_session`."""
 
 
-class Sessions:
+class S3Sessions:
     """The sessions that a gateway has open; those that are left are closed with it."""
 
-    def __init__(self, queues: Queues, clock: Clock) -> None:
+    def __init__(self, queues: QueueCache, clock: Clock) -> None:
         self._queues = queues
         self._clock = clock
         self._open: set[OpenSession] = set()

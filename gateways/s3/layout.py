@@ -28,7 +28,7 @@ class Layout(StrEnum):
 
 
 @attrs.frozen(kw_only=True)
-class QueueFacts:
+class QueueDescription:
     """What a queue is like; kept in `queue.json`."""
 
     name: str
@@ -101,7 +101,7 @@ class StoredQueue(Protocol):
     async def purge(self) -> int:
         """As `AdminPort.purge`."""
 
-    async def adopt(self, facts: QueueFacts) -> None:
+    async def adopt(self, facts: QueueDescription) -> None:
         """Go by these facts from now on; the layout is never another one."""
 
     async def aclose(self) -> None:

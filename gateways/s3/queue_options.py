@@ -14,8 +14,8 @@ from pump.capabilities import OrderingMode
 from pump.errors import ConfigurationError, ConnectionFailed, QueueMismatch, QueueNotFound
 from pump.subscription import QueueSpec
 
-from .layout import Layout, QueueFacts, QueueKeys
-from .store.objects import Found, Get, Missing, Put, Reply, Steps, Unknown, Written
+from .layout import Layout, QueueDescription, QueueKeys
+from .store.objects import FoundObject, Get, Missing, Put, Reply, Steps, Unknown, WrittenObject
 
 LAYOUT: Final = "layout"
 DEDUPLICATION_WINDOW: Final = "deduplication_window"
@@ -55,7 +55,7 @@ class Wanted:
             wanted.facts(wanted.layout)
         return wanted
 
-    def facts(self, layout: Layout) -> QueueFacts:
+    def facts(self, layout: Layout) -> QueueDescription:
         """What the queue is to be like if it is kept this way."""
         if layout is Layout.LEASES and self.window_s:
             raise ConfigurationError(
@@ -64,7 +64,7 @@ class Wanted:
                 f"the layout 'leases' knows no duplicates; ask for {LAYOUT}='log'",
             )
         spec = self.spec
-        facts = QueueFacts(
+        facts = QueueDescription(
             name=spec.name,
             layout=layout,
             is_lifo=spec.ordering is OrderingMode.LIFO,
@@ -77,7 +77,7 @@ class Wanted:
         return attrs.evolve(facts, deduplication_window_s=self.window_s)
 
 
-def differences(found: QueueFacts, wanted: QueueFacts) -> str:
+def differences(found: QueueDescription, wanted: QueueDescription) -> str:
     """Say in words where a queue departs from what is wanted; empty when it does not."""
     is_, asked = attrs.asdict(found), attrs.asdict(wanted)
     return ", ".join(
@@ -157,7 +157,7 @@ _MAX_TRIES = 10
 class QueueFile:
     """What a queue is like, and the version of the object that says so."""
 
-    facts: QueueFacts
+    facts: QueueDescription
     etag: str
 
 
@@ -172,12 +172,12 @@ class _Content(msgspec.Struct, kw_only=True):
     deduplication_window_s: float = 300.0
 
 
-def encode(facts: QueueFacts) -> bytes:
+def encode(facts: QueueDescription) -> bytes:
     """The object's body."""
     return msgspec.json.encode(_Content(version=_VERSION, **attrs.asdict(facts)))
 
 
-def decode(body: bytes, queue: str) -> QueueFacts:
+def decode(body: bytes, queue: str) -> QueueDescription:
     """Read a body; `QueueMismatch` when it is not one that this version understands."""
     try:
         content = msgspec.json.decode(body, type=_Content)
@@ -191,7 +191,7 @@ def decode(body: bytes, queue: str) -> QueueFacts:
         raise QueueMismatch(queue, f"{detail}; use the same version everywhere")
     fields = msgspec.structs.asdict(content)
     del fields["version"]
-    return QueueFacts(**fields)
+    return QueueDescription(**fields)
 
 
 def read(keys: QueueKeys) -> Steps[QueueFile]:
@@ -209,7 +209,7 @@ def reread(keys: QueueKeys, known: QueueFile) -> Steps[QueueFile]:
     """
     reply: Reply = yield Get(keys.facts, unless=known.etag)
     match reply:
-        case Found(etag, body):
+        case FoundObject(etag, body):
             return QueueFile(decode(body, keys.queue), etag)
         case Missing():
             raise QueueNotFound(keys.queue)
@@ -248,7 +248,7 @@ def declare(keys: QueueKeys, wanted: Wanted, *, default: Layout) -> Steps[QueueF
             request = Put(keys.facts, encode(facts), if_match=found.etag)
         reply: Reply = yield request
         match reply:
-            case Written(etag):
+            case WrittenObject(etag):
                 return QueueFile(facts, etag)
             case Unknown(error):
                 raise error
@@ -259,7 +259,7 @@ def declare(keys: QueueKeys, wanted: Wanted, *, default: Layout) -> Steps[QueueF
 def _look(keys: QueueKeys) -> Steps[QueueFile | None]:
     reply: Reply = yield Get(keys.facts)
     match reply:
-        case Found(etag, body):
+        case FoundObject(etag, body):
             return QueueFile(decode(body, keys.queue), etag)
         case Unknown(error):
             raise error
@@ -268,7 +268,7 @@ def _look(keys: QueueKeys) -> Steps[QueueFile | None]:
             return None
 
 
-def _check_layout(found: QueueFacts, wanted: Wanted) -> None:
+def _check_layout(found: QueueDescription, wanted: Wanted) -> None:
     if wanted.layout not in (None, found.layout):
         assert wanted.layout is not None
         raise QueueMismatch(

@@ -15,7 +15,7 @@ from pump.ids import new_id
 from pump.message import Message
 from pump.subscription import MakeChannels, QueueSpec
 
-from .layout import Layout, QueueFacts, QueueKeys, StoredQueue, Surroundings, queue_of
+from .layout import Layout, QueueDescription, QueueKeys, StoredQueue, Surroundings, queue_of
 from .queue_options import QueueFile, Wanted, declare, read, reread, validate
 from .settings import S3Settings
 from .store.objects import List, ObjectStore, Page, Reply, ServerTime, Unknown, drive
@@ -41,7 +41,7 @@ class _Opened:
     looked_at_s: float
 
 
-class Queues:
+class QueueCache:
     """Opens queues at their first use; what a queue is like is read then, and seldom again."""
 
     def __init__(self, bench: Bench) -> None:
@@ -63,7 +63,7 @@ class Queues:
                 opened = await self._looked_at_again(name, opened)
         return opened.queue
 
-    async def facts_of(self, name: str) -> QueueFacts:
+    async def facts_of(self, name: str) -> QueueDescription:
         """What a queue is like now; `QueueNotFound` when there is none."""
         return (await drive(read(self._keys(name)), self._bench.store)).facts
 
@@ -183,7 +183,9 @@ class Queues:
         return reply
 
 
-def _built(facts: QueueFacts, surroundings: Surroundings, settings: S3Settings) -> StoredQueue:
+def _built(
+    facts: QueueDescription, surroundings: Surroundings, settings: S3Settings
+) -> StoredQueue:
     # A process that uses one layout need not load the other.
     if facts.layout is Layout.LOG:
         from .log.queue import LoggedQueue

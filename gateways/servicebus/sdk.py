@@ -28,7 +28,7 @@ from azure.servicebus import (
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from pump.clock import Clock, breathe
+from pump.clock import Clock, yield_to_loop
 
 from .names import SEND_BATCH
 from .settings import ServiceBusSettings
@@ -350,7 +350,7 @@ def _hurry(handler: Any, connections: list[Any]) -> None:
             connections.append(handler._connection)
         # Each turn waits for a frame; whoever calls bounds the whole.
         while not await is_ready():
-            await breathe()
+            await yield_to_loop()
         return True
 
     handler.client_ready_async = until_ready

@@ -17,7 +17,7 @@ DEFAULT_REGION: Final = "us-east-1"
 FIFO_SUFFIX: Final = ".fifo"
 
 
-class QueueAddress(msgspec.Struct, frozen=True, order=True):
+class QueueId(msgspec.Struct, frozen=True, order=True):
     """Which queue: names are unique within an account and region."""
 
     account: str
@@ -35,7 +35,7 @@ class QueueAddress(msgspec.Struct, frozen=True, order=True):
         return self.name.endswith(FIFO_SUFFIX)
 
     @classmethod
-    def from_arn(cls, arn: str) -> QueueAddress | None:
+    def from_arn(cls, arn: str) -> QueueId | None:
         """The address in an ARN, None when it is not one of SQS."""
         parts = arn.split(":")
         if len(parts) != 6 or parts[0] != "arn" or parts[2] != "sqs" or not all(parts[3:]):
@@ -107,7 +107,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 @attrs.frozen(kw_only=True)
-class Counts:
+class QueueCounts:
     """How many messages a queue has, by where they are."""
 
     visible: int

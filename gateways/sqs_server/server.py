@@ -14,7 +14,7 @@ from pump.ports import QueueStats
 from pump.serving import MappingStats, ServerOptions
 
 from .config import LocalConfig, QueueConfig, load_config
-from .engine import Engine, Queue, open_store
+from .engine import Queue, SqsEngine, open_store
 from .errors import SqsError
 from .http import HttpServer
 from .mappings import EventSource
@@ -30,7 +30,7 @@ class SqsServer:
     def __init__(self, options: ServerOptions, clock: Clock = SYSTEM_CLOCK) -> None:
         self._options = options
         self._clock = clock
-        self._engine = Engine(clock, open_store(options.data, keeps_leases=options.keeps_leases))
+        self._engine = SqsEngine(clock, open_store(options.data, keeps_leases=options.keeps_leases))
         self._operations = Operations(self._engine, clock=clock, is_strict=options.is_strict)
         self._http = HttpServer(
             self._operations.call,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from .model import QueueAddress
+from .model import QueueId
 
 MAX_MESSAGE_BYTES: Final = 1_048_576
 """1 MiB: the most SQS takes in one message, and in one batch. Also a new queue's limit."""
@@ -23,7 +23,7 @@ DEFAULT_KEY_REUSE_S: Final = 300
 class RedrivePolicy:
     """Where a message goes that was received more than `max_receive_count` times."""
 
-    target: QueueAddress
+    target: QueueId
     max_receive_count: int
     text: str | None = attrs.field(default=None, eq=False)
     """The JSON it was set as, to be shown again; the same policy may be written otherwise."""
@@ -47,7 +47,7 @@ class RedriveAllowPolicy:
     text: str | None = attrs.field(default=None, eq=False)
     """The JSON it was set as, to be shown again."""
 
-    def allows(self, source: QueueAddress) -> bool:
+    def allows(self, source: QueueId) -> bool:
         """Whether `source` may send its dead letters here."""
         if self.permission is RedrivePermission.BY_QUEUE:
             return source.arn in self.sources
@@ -55,10 +55,10 @@ class RedriveAllowPolicy:
 
 
 @attrs.frozen(kw_only=True)
-class QueueSettings:
+class SqsQueueSettings:
     """One queue's attributes and tags. Times are Unix times in whole seconds, as SQS shows them."""
 
-    address: QueueAddress
+    address: QueueId
     visibility_timeout_s: int = 30
     delay_s: int = 0
     retention_s: int = 345_600
@@ -84,12 +84,12 @@ class QueueSettings:
 
 _PLAIN: Final = tuple(
     field.name
-    for field in attrs.fields(QueueSettings)
+    for field in attrs.fields(SqsQueueSettings)
     if field.name not in {"address", "redrive", "redrive_allow", "tags"}
 )
 
 
-def pack(settings: QueueSettings) -> dict[str, Any]:
+def pack(settings: SqsQueueSettings) -> dict[str, Any]:
     """As plain values that JSON can hold."""
     packed: dict[str, Any] = {name: getattr(settings, name) for name in _PLAIN}
     packed["address"] = _pack_address(settings.address)
@@ -109,11 +109,11 @@ def pack(settings: QueueSettings) -> dict[str, Any]:
     return packed
 
 
-def unpack(packed: Mapping[str, Any]) -> QueueSettings:
+def unpack(packed: Mapping[str, Any]) -> SqsQueueSettings:
     """What `pack` made, in any version: unknown fields are dropped, missing ones default."""
     values: dict[str, Any] = {name: packed[name] for name in _PLAIN if name in packed}
-    return QueueSettings(
-        address=QueueAddress(*packed["address"]),
+    return SqsQueueSettings(
+        address=QueueId(*packed["address"]),
         redrive=_unpack_redrive(packed.get("redrive")),
         redrive_allow=_unpack_redrive_allow(packed.get("redrive_allow")),
         tags=dict(packed.get("tags", {})),
@@ -121,7 +121,7 @@ def unpack(packed: Mapping[str, Any]) -> QueueSettings:
     )
 
 
-def _pack_address(address: QueueAddress) -> list[str]:
+def _pack_address(address: QueueId) -> list[str]:
     return [address.account, address.region, address.name]
 
 
@@ -129,7 +129,7 @@ def _unpack_redrive(packed: Mapping[str, Any] | None) -> RedrivePolicy | None:
     if packed is None:
         return None
     return RedrivePolicy(
-        target=QueueAddress(*packed["target"]),
+        target=QueueId(*packed["target"]),
         max_receive_count=packed["max_receive_count"],
         text=packed.get("text"),
     )

@@ -92,7 +92,7 @@ class LambdaHandler:
                 opened.close()
 
     def _wait_for(
-        self, opened: _Open, answer: Answer, ends_at_s: float | None, left_s: float | None
+        self, opened: _Open, answer: BatchAnswer, ends_at_s: float | None, left_s: float | None
     ) -> None:
         work = opened.consumer.handle(answer, ends_at_s=ends_at_s)
         try:
@@ -225,11 +225,11 @@ class EventConsumer:
         self._margin_s = options.margin.total_seconds()
         self._queues: dict[str, PushedQueue] = {}
 
-    def read(self, event: object) -> Answer:
+    def read(self, event: object) -> BatchAnswer:
         """The event's records, all of them failed so far. Raises as `pushed_records` does."""
-        return Answer(self._gateway.pushed_records(event))
+        return BatchAnswer(self._gateway.pushed_records(event))
 
-    async def handle(self, answer: Answer, *, ends_at_s: float | None = None) -> None:
+    async def handle(self, answer: BatchAnswer, *, ends_at_s: float | None = None) -> None:
         """Have every record handled, and the provider told what the answer does not say.
 
         `ends_at_s` is when the function is stopped, on the app's clock. Some time before it, the
@@ -348,7 +348,7 @@ def _push_gateway(runtime: Runtime) -> PushGateway:
 # whenever the answer is asked for, nothing that was not handled is removed.
 
 
-class Answer:
+class BatchAnswer:
     """The records of one event, and which of them are done for.
 
     One thread may complete records while another asks for those that failed.

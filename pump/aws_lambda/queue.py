@@ -8,7 +8,7 @@ import attrs
 
 from ..errors import GatewayError, PumpError, UnacceptableLimitReached
 from ..loop.batch import Batch
-from ..loop.processing import Ending, Orders, is_unacceptable
+from ..loop.processing import DeliveryResult, Orders, is_unacceptable
 from ..loop.pump import UnacceptableCount
 from ..loop.reporting import PumpStats
 from ..message import Delivery
@@ -58,7 +58,7 @@ class _OrdersFor:
 class Handled:
     """What became of one queue's records of one event, on its way to whoever is told."""
 
-    endings: list[Ending] = attrs.field(factory=list)
+    endings: list[DeliveryResult] = attrs.field(factory=list)
     lost: list[Delivery] = attrs.field(factory=list)
 
 
@@ -112,7 +112,7 @@ class PushedQueue:
         if self._telemetry is not None:
             self._telemetry.received(self.subscription, list(by_delivery), waited_s=None)
 
-        def told(delivery: Delivery, ending: Ending | None) -> None:
+        def told(delivery: Delivery, ending: DeliveryResult | None) -> None:
             if ending is None:
                 handled.lost.append(delivery)
                 return
@@ -176,14 +176,14 @@ class PushedQueue:
         self._reporter.started()
         return True
 
-    async def _conclude_fetched(self, delivery: Delivery, orders: Orders) -> Ending | None:
+    async def _conclude_fetched(self, delivery: Delivery, orders: Orders) -> DeliveryResult | None:
         # Fetched when it starts: a batch of thousands must not be in memory with all its bodies.
         fetched = await self._port.fetch(delivery)
         if isinstance(fetched, Defer):
-            return Ending(delivery, fetched, fetched)
+            return DeliveryResult(delivery, fetched, fetched)
         return await self._conclude(fetched, _OrdersFor(delivery, orders))
 
-    async def _tell_provider(self, endings: Sequence[Ending], *, is_answered: bool) -> None:
+    async def _tell_provider(self, endings: Sequence[DeliveryResult], *, is_answered: bool) -> None:
         try:
             refusals = await self._settle(endings, is_answered=is_answered)
         except GatewayError as error:
@@ -193,13 +193,15 @@ class PushedQueue:
             first = refusals[0].error
             _log.warning(vocabulary.SETTLE_FAILED, error=repr(first), count=len(refusals))
 
-    async def _settle(self, endings: Sequence[Ending], *, is_answered: bool) -> Sequence[Refusal]:
+    async def _settle(
+        self, endings: Sequence[DeliveryResult], *, is_answered: bool
+    ) -> Sequence[Refusal]:
         if self._telemetry is None:
             return await self._port.settle(endings, is_answered=is_answered)
         with self._telemetry.settling(self.subscription, endings):
             return await self._port.settle(endings, is_answered=is_answered)
 
-    def _slices(self, endings: Sequence[Ending]) -> list[Sequence[Ending]]:
+    def _slices(self, endings: Sequence[DeliveryResult]) -> list[Sequence[DeliveryResult]]:
         """As many at once as the provider likes, those first that were asked to wait."""
         ordered = sorted(endings, key=lambda each: not isinstance(each.action, Defer))
         capabilities = self._runtime.gateway.capabilities

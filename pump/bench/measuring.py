@@ -26,7 +26,7 @@ from ..errors import ConfigurationError
 from ..message import Message
 from ..subscription import Subscription
 from .meter import Meter
-from .report import Ended, Measured, spread_of
+from .report import EndReason, Measured, spread_of
 from .scratch import CountsRequests, ScratchGateway
 
 _CHUNK = 500
@@ -48,7 +48,7 @@ class Measurement:
         self._load = load
         self._clock = app.clock
         self._over = asyncio.Event()
-        self._ended: Ended | None = None
+        self._ended: EndReason | None = None
         self._is_all_sent = False
         self._send_requests: dict[str, int] | None = None
         self.has_begun = False
@@ -68,7 +68,7 @@ class Measurement:
 
     def stop(self) -> None:
         """End the run; what runs may finish, and is not measured any more."""
-        self._end(Ended.STOPPED)
+        self._end(EndReason.STOPPED)
 
     async def run(self, subscription: Subscription, make: MakeMessage) -> Measured:
         """Send and handle; the subscription is one of the scratch gateway's.
@@ -160,13 +160,13 @@ class Measurement:
 
     async def _wait(self, pumping: asyncio.Task[None]) -> None:
         """Until it is over; a pump that stops for good raises why."""
-        timer = self._clock.call_later(self._load.limit_s, lambda: self._end(Ended.TIME))
+        timer = self._clock.call_later(self._load.limit_s, lambda: self._end(EndReason.TIME))
         waiting = asyncio.create_task(self._over.wait(), name="bench end")
         try:
             await asyncio.wait([pumping, waiting], return_when=asyncio.FIRST_COMPLETED)
             if pumping.done():
                 pumping.result()
-                self._end(Ended.STOPPED)
+                self._end(EndReason.STOPPED)
         finally:
             timer.cancel()
             waiting.cancel()
@@ -178,9 +178,9 @@ class Measurement:
 
     def _look(self) -> None:
         if self._is_all_sent and not self._meter.outstanding:
-            self._end(Ended.ALL)
+            self._end(EndReason.ALL)
 
-    def _end(self, how: Ended) -> None:
+    def _end(self, how: EndReason) -> None:
         if self._ended is None:
             self._ended = how
         self._over.set()
@@ -197,9 +197,9 @@ class Measurement:
         self, started_s: float, send_s: float, cpu_s: float, requests: dict[str, int] | None
     ) -> Measured:
         meter = self._meter
-        ended = self._ended or Ended.STOPPED
+        ended = self._ended or EndReason.STOPPED
         end_s = self._clock.now_s()
-        if ended is Ended.ALL and meter.timeline:
+        if ended is EndReason.ALL and meter.timeline:
             end_s = meter.timeline[-1][0]
         return Measured(
             rate=self._load.rate,

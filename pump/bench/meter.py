@@ -19,7 +19,7 @@ from ..outcome import Abandon, Ack, Outcome, Settlement
 from .pricing import Calls
 
 if TYPE_CHECKING:
-    from ..loop.processing import Ending
+    from ..loop.processing import DeliveryResult
     from ..subscription import Subscription
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
@@ -123,7 +123,7 @@ class Meter:
             self._settled += len(settlements)
         return _NOTHING
 
-    def settled(self, subscription: Subscription, endings: Sequence[Ending]) -> None:
+    def settled(self, subscription: Subscription, endings: Sequence[DeliveryResult]) -> None:
         if self._is_stopped:
             return
         before = self.done
@@ -156,7 +156,7 @@ class Meter:
         if due_s is not None and not self._is_stopped:
             self.latencies_s.append(self._now_s() - due_s)
 
-    def _note(self, ending: Ending) -> None:
+    def _note(self, ending: DeliveryResult) -> None:
         self.run_times_s.append(ending.run_s)
         if ending.error is not None:
             # By its type alone: its text may quote a body.

@@ -19,7 +19,7 @@ _SQS_CHUNK_BYTES = 64 * 1024
 
 
 @attrs.frozen(kw_only=True)
-class Prices:
+class RequestPrices:
     """Dollars."""
 
     puts_1000: float = 0.005
@@ -30,7 +30,7 @@ class Prices:
     source: str = "list prices of us-east-1, S3 Standard and SQS, 2025"
 
     @classmethod
-    def given(cls, **prices: float | None) -> Prices:
+    def given(cls, **prices: float | None) -> RequestPrices:
         """These, and list prices for those that are None; one for SQS is for FIFO queues too."""
         prices["sqs_fifo_million"] = prices.get("sqs_million")
         known = {name: price for name, price in prices.items() if price is not None}
@@ -67,7 +67,7 @@ def is_billed(gateway: str) -> bool:
     return gateway in ("sqs", "s3")
 
 
-def cost_of(gateway: str, traffic: Traffic, prices: Prices) -> Cost | None:
+def cost_of(gateway: str, traffic: Traffic, prices: RequestPrices) -> Cost | None:
     """The cost on the gateway of this scheme; None when it has none, or it cannot be known."""
     if not traffic.messages:
         return None
@@ -102,7 +102,7 @@ def _further_chunks(traffic: Traffic) -> float:
     return 2 * max(0, chunks - 1) * traffic.messages / together
 
 
-def _s3_dollars(requests: Mapping[str, float], prices: Prices) -> float:
+def _s3_dollars(requests: Mapping[str, float], prices: RequestPrices) -> float:
     thousand = {
         "put": prices.puts_1000,
         "list": prices.lists_1000,

@@ -13,7 +13,7 @@ import attrs
 
 from ..clock import format_duration
 from .pricing import Calls, Cost
-from .scratch import Left
+from .scratch import Leftover
 
 _LATE_S = 1.0
 _LATE_SHARE = 0.05
@@ -22,7 +22,7 @@ _SERIES = 60
 """Into so many parts the time is cut for a machine to read."""
 
 
-class Ended(StrEnum):
+class EndReason(StrEnum):
     """Why a run came to its end."""
 
     ALL = "all handled"
@@ -31,7 +31,7 @@ class Ended(StrEnum):
 
 
 @attrs.frozen(kw_only=True)
-class Settings:
+class MeasuredSettings:
     """What the measured subscription was like, and what its gateway can do."""
 
     concurrency: int
@@ -81,7 +81,7 @@ class Measured:
     timeline: tuple[tuple[float, int], ...]
     """Seconds since the start, and how many were settled then."""
     errors: Mapping[str, int]
-    ended: Ended
+    ended: EndReason
 
     @property
     def done(self) -> int:
@@ -100,7 +100,7 @@ class Measured:
         """
         if self.rate is None:
             return None
-        if self.ended is Ended.TIME:
+        if self.ended is EndReason.TIME:
             return False
         due_s = self.done / self.rate
         longest_s = self.run.p99_s if self.run else 0.0
@@ -166,7 +166,7 @@ class BenchReport:
     handler: str
     """`app` or `none`."""
     body_bytes: int
-    settings: Settings
+    settings: MeasuredSettings
     measured: Measured
     machine: Machine
     cost: Cost | None
@@ -175,7 +175,7 @@ class BenchReport:
     """Whether the provider bills requests."""
     suggestions: tuple[Suggestion, ...] = ()
     warnings: tuple[str, ...] = ()
-    left: tuple[Left, ...] = ()
+    left: tuple[Leftover, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; the names are stable."""
@@ -206,12 +206,12 @@ def warnings_of(measured: Measured, machine: Machine) -> tuple[str, ...]:
             f"the machine was busy (load {load:.1f} on {machine.cores} cores): "
             f"measure again when it is quiet"
         )
-    if measured.ended is Ended.TIME:
+    if measured.ended is EndReason.TIME:
         found.append(
             f"the time was over after {measured.done:,} of {measured.sent:,} messages; "
             f"the figures are of those{_but_sends(measured)}"
         )
-    if measured.ended is Ended.STOPPED:
+    if measured.ended is EndReason.STOPPED:
         found.append(f"interrupted after {measured.done:,} of {measured.sent:,} messages")
     if measured.rejected or measured.retried:
         kinds = ", ".join(f"{name} ({count:,})" for name, count in sorted(measured.errors.items()))
@@ -333,17 +333,17 @@ class Suggestion:
     reason: str
 
 
-Rule = Callable[["Measured", "Settings"], Iterator[Suggestion]]
+Rule = Callable[["Measured", "MeasuredSettings"], Iterator[Suggestion]]
 
 
-def suggest(measured: Measured, settings: Settings) -> tuple[Suggestion, ...]:
+def suggest(measured: Measured, settings: MeasuredSettings) -> tuple[Suggestion, ...]:
     """Everything the figures say, the most rewarding first."""
     if not measured.handled:
         return ()
     return tuple(found for rule in _RULES for found in rule(measured, settings))
 
 
-def _lost_leases(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
+def _lost_leases(measured: Measured, settings: MeasuredSettings) -> Iterator[Suggestion]:
     if not measured.lost:
         return
     longest_s = measured.run.max_s if measured.run else 0.0
@@ -357,7 +357,7 @@ def _lost_leases(measured: Measured, settings: Settings) -> Iterator[Suggestion]
     )
 
 
-def _unrenewed_lease(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
+def _unrenewed_lease(measured: Measured, settings: MeasuredSettings) -> Iterator[Suggestion]:
     if measured.lost or settings.renew or measured.run is None:
         return
     if measured.run.p99_s > settings.lease_s / 2:
@@ -369,7 +369,7 @@ def _unrenewed_lease(measured: Measured, settings: Settings) -> Iterator[Suggest
         )
 
 
-def _much_extended(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
+def _much_extended(measured: Measured, settings: MeasuredSettings) -> Iterator[Suggestion]:
     if measured.run is None or measured.lost or measured.calls.extends * 10 < measured.done:
         return
     yield Suggestion(
@@ -380,7 +380,7 @@ def _much_extended(measured: Measured, settings: Settings) -> Iterator[Suggestio
     )
 
 
-def _concurrency(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
+def _concurrency(measured: Measured, settings: MeasuredSettings) -> Iterator[Suggestion]:
     busy = _busy(measured, settings)
     if busy < _BUSY or measured.cpu_share >= _CPU_BOUND or measured.kept_pace:
         return
@@ -398,7 +398,7 @@ def _concurrency(measured: Measured, settings: Settings) -> Iterator[Suggestion]
     yield Suggestion(setting="concurrency", advice=advice, reason=reason)
 
 
-def _processes(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
+def _processes(measured: Measured, settings: MeasuredSettings) -> Iterator[Suggestion]:
     if measured.cpu_share >= _CPU_BOUND and not measured.kept_pace:
         run_more = "run it with `pump run --processes auto`"
         if not settings.is_shared:
@@ -411,7 +411,7 @@ def _processes(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
         )
 
 
-def _prefetch(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
+def _prefetch(measured: Measured, settings: MeasuredSettings) -> Iterator[Suggestion]:
     wanted = settings.concurrency
     is_starved = _busy(measured, settings) < _BUSY and measured.cpu_share < _CPU_BOUND
     if settings.prefetch is None or settings.prefetch >= wanted or not is_starved:
@@ -426,7 +426,7 @@ def _prefetch(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
     )
 
 
-def _batching(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
+def _batching(measured: Measured, settings: MeasuredSettings) -> Iterator[Suggestion]:
     mean = measured.calls.mean_received
     # Where the broker is in this process or on this machine, a call more costs next to nothing.
     if measured.rate is not None or not settings.is_remote or mean is None:
@@ -444,7 +444,7 @@ def _batching(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
     )
 
 
-def _behind(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
+def _behind(measured: Measured, settings: MeasuredSettings) -> Iterator[Suggestion]:
     if measured.rate is not None and not measured.kept_pace:
         yield Suggestion(
             setting="rate",
@@ -454,7 +454,7 @@ def _behind(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
         )
 
 
-def _backlog_latency(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
+def _backlog_latency(measured: Measured, settings: MeasuredSettings) -> Iterator[Suggestion]:
     if measured.rate is None and measured.throughput >= 2:
         yield Suggestion(
             setting="--rate",
@@ -464,7 +464,7 @@ def _backlog_latency(measured: Measured, settings: Settings) -> Iterator[Suggest
         )
 
 
-def _short(measured: Measured, settings: Settings) -> Iterator[Suggestion]:
+def _short(measured: Measured, settings: MeasuredSettings) -> Iterator[Suggestion]:
     if measured.wall_s < _SHORT_S and measured.rate is None:
         more = ceil(measured.throughput * 5 * _SHORT_S / 1000) * 1000
         yield Suggestion(
@@ -489,7 +489,7 @@ _RULES: tuple[Rule, ...] = (
 )
 
 
-def _busy(measured: Measured, settings: Settings) -> float:
+def _busy(measured: Measured, settings: MeasuredSettings) -> float:
     """Which share of the handlers that may run at once did run, over the time."""
     if not measured.wall_s:
         return 0.0

@@ -21,7 +21,7 @@ from ..subscription import DeadLetter, Hybrid, MakeChannels, QueueSpec, Subscrip
 
 
 @attrs.frozen(kw_only=True)
-class Left:
+class Leftover:
     """What became of a throw-away queue."""
 
     queue: str
@@ -42,7 +42,7 @@ class ScratchGateway:
         self.inner = gateway
         self.names = names
         self._keeps_options = keeps_options
-        self._left: dict[str, Left] = {}
+        self._left: dict[str, Leftover] = {}
         self._there: set[str] = set()
         self._making = asyncio.Lock()
 
@@ -56,7 +56,7 @@ class ScratchGateway:
         return tuple(self._left)
 
     @property
-    def left(self) -> tuple[Left, ...]:
+    def left(self) -> tuple[Leftover, ...]:
         """Those that are still there, as far as is known, and how they were left."""
         return tuple(each for each in self._left.values() if not each.is_removed)
 
@@ -105,7 +105,7 @@ class ScratchGateway:
             options=spec.options if self._keeps_options else {},
         )
         # Before it is asked for: an answer that is lost must not leave a queue that nobody names.
-        self._left.setdefault(scratch.name, Left(queue=scratch.name, why=_NOT_YET))
+        self._left.setdefault(scratch.name, Leftover(queue=scratch.name, why=_NOT_YET))
         await self.inner.admin().ensure(scratch, MakeChannels.CREATE)
         self._there.add(scratch.name)
 
@@ -127,19 +127,19 @@ class ScratchGateway:
             try:
                 self._left[queue] = await self._cleaned(queue)
             except PumpError as error:
-                self._left[queue] = Left(queue=queue, why=str(error))
+                self._left[queue] = Leftover(queue=queue, why=str(error))
 
-    async def _cleaned(self, queue: str) -> Left:
+    async def _cleaned(self, queue: str) -> Leftover:
         if isinstance(self.inner, RemovesQueues):
             await self.inner.remove_queues([queue])
-            return Left(queue=queue, is_empty=True, is_removed=True)
+            return Leftover(queue=queue, is_empty=True, is_removed=True)
         admin = self.inner.admin()
         if self.capabilities.has_purge:
             await admin.purge(queue)
-            return Left(queue=queue, is_empty=True)
+            return Leftover(queue=queue, is_empty=True)
         stats = await admin.stats(queue)
         is_empty = not (stats.visible + stats.in_flight + stats.delayed)
-        return Left(queue=queue, is_empty=is_empty)
+        return Leftover(queue=queue, is_empty=is_empty)
 
 
 class ScratchProducer:

@@ -12,7 +12,7 @@ import click
 
 from ..app import App
 from ..bench.measuring import Load
-from ..bench.pricing import Prices
+from ..bench.pricing import RequestPrices
 from ..clock import Clock
 from ..exit_codes import ExitCode, Failure
 from ..message import Message
@@ -129,7 +129,7 @@ def bench(
 
     Ctrl-C ends it early: what runs finishes, the queues are emptied, the figures are printed.
     """
-    from ..bench.pricing import Prices
+    from ..bench.pricing import RequestPrices
     from .bench_run import bench_app
 
     return bench_app(
@@ -148,7 +148,7 @@ def bench(
             prefetch=prefetch,
             lease=lease,
             keeps_options=keep_options,
-            prices=Prices.given(
+            prices=RequestPrices.given(
                 puts_1000=put_price,
                 lists_1000=list_price,
                 gets_1000=get_price,
@@ -187,7 +187,7 @@ class BenchOptions:
     prefetch: int | None = None
     lease: timedelta | None = None
     keeps_options: bool = False
-    prices: Prices = Prices()
+    prices: RequestPrices = RequestPrices()
     is_sure: bool = False
     as_json: bool = False
 

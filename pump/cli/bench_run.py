@@ -26,9 +26,9 @@ from ..bench.meter import Meter
 from ..bench.pricing import Traffic, cost_of, is_billed
 from ..bench.report import (
     BenchReport,
-    Ended,
+    EndReason,
     Measured,
-    Settings,
+    MeasuredSettings,
     Spread,
     load_average,
     machine_now,
@@ -36,7 +36,7 @@ from ..bench.report import (
     suggest,
     warnings_of,
 )
-from ..bench.scratch import Left, ScratchGateway, ScratchNames, removal_hint
+from ..bench.scratch import Leftover, ScratchGateway, ScratchNames, removal_hint
 from ..clock import SYSTEM_CLOCK, Clock, format_duration
 from ..errors import MappingError
 from ..event_loop import on_signal, run
@@ -78,7 +78,7 @@ class _Bench:
     app: App
     subscription: Subscription
     body: bytes = attrs.field(repr=False)
-    place: Place
+    place: BenchTarget
     scratch: ScratchGateway
 
 
@@ -124,7 +124,7 @@ def _without_a_line_a_message() -> Iterator[None]:
         lines.setLevel(level)
 
 
-def _ask(app: App, options: BenchOptions, place: Place) -> None:
+def _ask(app: App, options: BenchOptions, place: BenchTarget) -> None:
     """Nothing that others can notice happens before somebody has said so."""
     count = options.load().total
     where = f"on {app.gateway_name}, in queues of their own"
@@ -162,7 +162,7 @@ def _measure_and_print(bench: _Bench, gateway: str) -> ExitCode:
     for warning in report.warnings:
         print_warning(warning)
     print_left(report.left, bench.scratch.capabilities.gateway, gateway)
-    return ExitCode.FORCED if report.measured.ended is Ended.STOPPED else ExitCode.OK
+    return ExitCode.FORCED if report.measured.ended is EndReason.STOPPED else ExitCode.OK
 
 
 async def _report(bench: _Bench, gateway: str) -> BenchReport:
@@ -252,9 +252,9 @@ def _ended_by_signals(measurement: Measurement) -> Iterator[None]:
         yield
 
 
-def _settings(bench: _Bench) -> Settings:
+def _settings(bench: _Bench) -> MeasuredSettings:
     subscription, capabilities = bench.subscription, bench.scratch.capabilities
-    return Settings(
+    return MeasuredSettings(
         concurrency=subscription.concurrency,
         prefetch=subscription.prefetch,
         lease_s=subscription.lease.total_seconds(),
@@ -323,7 +323,7 @@ _PREFIX = ".pumphouse-bench-"
 
 
 @attrs.frozen(eq=False)
-class Place:
+class BenchTarget:
     """A gateway to measure, not open yet."""
 
     gateway: Gateway
@@ -332,18 +332,18 @@ class Place:
 
 
 @contextmanager
-def bench_place(app: App) -> Iterator[Place]:
+def bench_place(app: App) -> Iterator[BenchTarget]:
     """Where to measure; a folder that was made for it is gone when the block ends."""
     url = app.gateway_url
     if url is None or not url.startswith(_LOCAL):
         gateway = app.built_gateway()
-        yield Place(gateway, keeps_queues=gateway.capabilities.is_shared)
+        yield BenchTarget(gateway, keeps_queues=gateway.capabilities.is_shared)
         return
     path, _, query = url.removeprefix(_LOCAL).partition("?")
     settings = f"?{query}" if query else ""
     with _folder_beside(Path(unquote(path) or _DEFAULT_FOLDER)) as folder:
         gateway = gateway_from_url(f"{_LOCAL}{quote(folder)}{settings}", app.clock)
-        yield Place(gateway, keeps_queues=False)
+        yield BenchTarget(gateway, keeps_queues=False)
 
 
 def _folder_beside(path: Path) -> TemporaryDirectory[str]:
@@ -369,7 +369,7 @@ _LOOK_S = 0.25
 """Seldom enough that drawing is no part of what is measured."""
 
 
-class Run(Protocol):
+class BenchRun(Protocol):
     """What is followed."""
 
     @property
@@ -387,7 +387,7 @@ class Run(Protocol):
 
 @asynccontextmanager
 async def progress_of(
-    measurement: Run, *, console: Console | None = None, clock: Clock = SYSTEM_CLOCK
+    measurement: BenchRun, *, console: Console | None = None, clock: Clock = SYSTEM_CLOCK
 ) -> AsyncIterator[None]:
     """Show how far it is while the block runs."""
     shown = stderr() if console is None else console
@@ -406,7 +406,7 @@ async def progress_of(
             await asyncio.wait([following])
 
 
-async def _follow(measurement: Run, progress: Progress, clock: Clock) -> None:
+async def _follow(measurement: BenchRun, progress: Progress, clock: Clock) -> None:
     sending = progress.add_task("sent", total=measurement.total)
     handling = progress.add_task("handled", total=measurement.total)
     while True:
@@ -427,7 +427,7 @@ _PEAK_WIDTH = 18
 
 def print_report(report: BenchReport, console: Console) -> None:
     """Print everything there is to say, but for warnings."""
-    page = _Page(report, console)
+    page = _BenchPage(report, console)
     page.heading()
     page.chart()
     page.figures()
@@ -435,7 +435,7 @@ def print_report(report: BenchReport, console: Console) -> None:
     page.suggestions()
 
 
-def print_left(left: Sequence[Left], gateway: str, where: str) -> None:
+def print_left(left: Sequence[Leftover], gateway: str, where: str) -> None:
     """Say which throw-away queues are still there, and how to be rid of them."""
     for each in left:
         state = "empty" if each.is_empty else "maybe with messages in it"
@@ -446,7 +446,7 @@ def print_left(left: Sequence[Left], gateway: str, where: str) -> None:
         )
 
 
-class _Page:
+class _BenchPage:
     """One report on one console; plain ASCII where the console knows nothing else."""
 
     def __init__(self, report: BenchReport, console: Console) -> None:

@@ -162,17 +162,17 @@ _NUMBERS = [column for column in _COLUMNS if column not in ("subscription", "sta
 _STATE_STYLES = {"running": "green", "failed": "bold red", "stopped": "bold red"}
 
 
-def client_at(address: str | None) -> Client:
+def client_at(address: str | None) -> ControlClient:
     """A client for the app at `PORT`, `HOST:PORT` or `unix:PATH`."""
     if address is None:
         raise click.UsageError(
             "which app? name what it was started with: --at PORT or --at unix:PATH, or set "
             "PUMP_CONTROL"
         )
-    return Client(address)
+    return ControlClient(address)
 
 
-class Client:
+class ControlClient:
     """Asks one app; a request a connection."""
 
     def __init__(self, address: str) -> None:

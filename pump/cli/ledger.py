@@ -16,7 +16,7 @@ from ..clock import SYSTEM_CLOCK, format_duration, parse_duration
 from ..errors import ConfigurationError
 from ..stores.ledger.reading import DEFAULT_FILE, DEFAULT_FOLDER, locate, reader_from
 from ..stores.ledger.schema import LedgerStatus, Row
-from ..stores.ledger.tally import NO_FAILURES, PROCESSED, Query, Tally
+from ..stores.ledger.tally import NO_FAILURES, PROCESSED, LedgerTally, Query
 from .console import ASCII, BLOCKS, bars, printable, rate, table
 from .options import json_option
 
@@ -71,7 +71,7 @@ def ledger(
       pump ledger --since 2026-11-16 --json | jq '.failures[].detail'
     """
     print_ledger(
-        Asked(
+        LedgerOptions(
             path=path,
             since=since,
             queues=queues,
@@ -95,7 +95,7 @@ SHARES = (0.5, 0.95, 0.99)
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class LedgerOptions:
     """The options of `pump ledger`."""
 
     path: str | None
@@ -108,7 +108,7 @@ class Asked:
 
 
 @attrs.frozen(kw_only=True)
-class Report:
+class LedgerSummary:
     """What a ledger says about a stretch of time."""
 
     path: str | None
@@ -118,7 +118,7 @@ class Report:
     start_us: int
     end_us: int
     query: Query
-    tally: Tally
+    tally: LedgerTally
     limit: int
 
     @property
@@ -182,7 +182,7 @@ class Report:
         )
 
 
-def print_ledger(asked: Asked, *, as_json: bool) -> None:
+def print_ledger(asked: LedgerOptions, *, as_json: bool) -> None:
     """Read a ledger and print what it says."""
     from .console import print_json, print_warning, stdout
 
@@ -196,7 +196,7 @@ def print_ledger(asked: Asked, *, as_json: bool) -> None:
         print_warning(f"{path} was skipped: {why}")
 
 
-def make_report(asked: Asked, *, max_slots: int) -> Report:
+def make_report(asked: LedgerOptions, *, max_slots: int) -> LedgerSummary:
     """Read the ledger that was asked for."""
     end_us = round(SYSTEM_CLOCK.time_s() * 1e6)
     since_us = since(asked.since, end_us)
@@ -215,13 +215,13 @@ def make_report(asked: Asked, *, max_slots: int) -> Report:
         reasons=asked.reasons,
         statuses=asked.statuses,
     )
-    return Report(
+    return LedgerSummary(
         path=path,
         is_empty=oldest_us is None,
         start_us=start_us,
         end_us=max(end_us, start_us),
         query=query,
-        tally=Tally() if reader is None else reader.tally(query),
+        tally=LedgerTally() if reader is None else reader.tally(query),
         limit=asked.limit,
     )
 
@@ -245,7 +245,7 @@ def since(text: str, now_us: int) -> int:
     return max(0, round(aware.timestamp() * 1e6))
 
 
-def as_document(report: Report) -> dict[str, Any]:
+def as_document(report: LedgerSummary) -> dict[str, Any]:
     """The report as JSON has it."""
     processed, failed = report.series()
     starts = [report.query.origin_us + n * report.query.slot_us for n in range(len(processed))]
@@ -341,7 +341,7 @@ def slot_count(console: Console) -> int:
     return max(_MIN_SLOTS, min(MAX_SLOTS, console.width - _LABEL_WIDTH - _PEAK_WIDTH))
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: LedgerSummary, console: Console) -> None:
     """Print everything there is to say."""
     if report.path is None or report.is_empty:
         console.print(_nothing_yet(report), soft_wrap=True)
@@ -361,7 +361,7 @@ def print_report(report: Report, console: Console) -> None:
 class _Page:
     """One report on one console; plain ASCII where the console knows nothing else."""
 
-    def __init__(self, report: Report, console: Console) -> None:
+    def __init__(self, report: LedgerSummary, console: Console) -> None:
         self._report = report
         self._console = console
         self._is_ascii = console.options.ascii_only
@@ -482,14 +482,14 @@ class _Page:
         return self.shown(detail)
 
 
-def _nothing_yet(report: Report) -> str:
+def _nothing_yet(report: LedgerSummary) -> str:
     if report.path is None:
         return "There is no ledger here; start one: pump run app:app --ledger .pumphouse/ledger.db"
     path = printable(report.path)
     return f"{path} holds no outcomes yet; a pump writes them: pump run app:app --ledger {path}"
 
 
-def _nothing_found(report: Report) -> str:
+def _nothing_found(report: LedgerSummary) -> str:
     since = _moment(report.start_us)
     return (
         f"No outcomes since {since} UTC are what was asked for; try --since all, or fewer filters."

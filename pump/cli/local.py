@@ -40,7 +40,7 @@ from .console import printable, stdout, table
 from .log_setup import set_up_logging
 from .options import log_format_option, log_level_option
 from .queues import queue_table
-from .settings import Settings
+from .settings import EnvironmentSettings
 
 DEFAULT_DATA = ".pumphouse/sqs"
 
@@ -175,7 +175,7 @@ def credentials_for(host: str, *, is_asked_for: bool) -> Mapping[str, Secret]:
     """The key that requests must be signed with; none where only this machine can ask."""
     if not is_asked_for and is_loopback(host):
         return {}
-    settings = Settings.from_environment()
+    settings = EnvironmentSettings.from_environment()
     if not (settings.aws_access_key_id and settings.aws_secret_access_key):
         option, value = ("--verify", "on") if is_asked_for else ("--host", host)
         raise ConfigurationError(

@@ -134,33 +134,33 @@ def _checked(text: str, *, health: str | None = None, control: str | None = None
 
 def _gateway() -> str | None:
     from ..secret import revealed
-    from .settings import Settings
+    from .settings import EnvironmentSettings
 
-    return revealed(Settings.from_environment().gateway)
+    return revealed(EnvironmentSettings.from_environment().gateway)
 
 
 def _log_level() -> str:
-    from .settings import Settings
+    from .settings import EnvironmentSettings
 
-    return Settings.from_environment().log_level or "info"
+    return EnvironmentSettings.from_environment().log_level or "info"
 
 
 def _log_format() -> str:
-    from .settings import Settings
+    from .settings import EnvironmentSettings
 
-    return Settings.from_environment().log_format or "auto"
+    return EnvironmentSettings.from_environment().log_format or "auto"
 
 
 def _log_sample() -> str:
-    from .settings import Settings
+    from .settings import EnvironmentSettings
 
-    return Settings.from_environment().log_sample or "1"
+    return EnvironmentSettings.from_environment().log_sample or "1"
 
 
 def _telemetry() -> tuple[str, ...]:
-    from .settings import Settings
+    from .settings import EnvironmentSettings
 
-    return tuple((Settings.from_environment().telemetry or "").replace(",", " ").split())
+    return tuple((EnvironmentSettings.from_environment().telemetry or "").replace(",", " ").split())
 
 
 def telemetry_kind(text: str) -> str:
@@ -175,15 +175,15 @@ def telemetry_kind(text: str) -> str:
 
 
 def _health() -> str | None:
-    from .settings import Settings
+    from .settings import EnvironmentSettings
 
-    return Settings.from_environment().health
+    return EnvironmentSettings.from_environment().health
 
 
 def _control() -> str | None:
-    from .settings import Settings
+    from .settings import EnvironmentSettings
 
-    return Settings.from_environment().control
+    return EnvironmentSettings.from_environment().control
 
 
 gateway_option = click.option(

@@ -26,9 +26,9 @@ from ..app import App
 from ..event_loop import on_signal
 from ..exit_codes import ExitCode
 from ..ports import Gateway
-from ..redrive.folder import Counts, Plan, QueueFolder, default_folder, opened, place_of
+from ..redrive.folder import Plan, QueueFolder, RedriveCounts, default_folder, opened, place_of
 from ..redrive.rows import LedgerRows
-from ..redrive.run import Prepared, Stopped, finish, left_of, move, prepare
+from ..redrive.run import PreparedRun, Stopped, finish, left_of, move, prepare
 from ..redrive.selection import Selector
 from ..stores.ledger.buffered_ledger import BufferedLedger
 from ..stores.ledger.reading import DEFAULT_FILE, DEFAULT_FOLDER
@@ -43,7 +43,7 @@ _BATCH = 100
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class RedriveOptions:
     """The options of a redrive."""
 
     queue: str
@@ -71,11 +71,13 @@ class Asked:
         return default_folder(plan) if self.run is None else Path(self.run)
 
 
-Send = Callable[[Prepared, asyncio.Event, Callable[[Counts], None]], Awaitable[Counts]]
+Send = Callable[
+    [PreparedRun, asyncio.Event, Callable[[RedriveCounts], None]], Awaitable[RedriveCounts]
+]
 """Moves what is prepared, and returns what was done."""
 
 
-def redrive_here(asked: Asked, app: str | None, gateway: str | None) -> ExitCode:
+def redrive_here(asked: RedriveOptions, app: str | None, gateway: str | None) -> ExitCode:
     """Redrive in this process, with DuckDB."""
     from ..redrive.duckdb_selector import DuckdbSelector
 
@@ -87,8 +89,10 @@ def redrive_here(asked: Asked, app: str | None, gateway: str | None) -> ExitCode
 
         async def work(it: App) -> ExitCode:
             async def send(
-                prepared: Prepared, stopping: asyncio.Event, on_moved: Callable[[Counts], None]
-            ) -> Counts:
+                prepared: PreparedRun,
+                stopping: asyncio.Event,
+                on_moved: Callable[[RedriveCounts], None],
+            ) -> RedriveCounts:
                 task = prepared.task(rate=asked.rate, batch=_BATCH)
                 name = it.gateway.capabilities.gateway
                 async with LedgerRows(ledger, name) as rows:
@@ -121,7 +125,7 @@ async def conduct(
     folder: QueueFolder,
     plan: Plan,
     selector: Selector,
-    asked: Asked,
+    asked: RedriveOptions,
     send: Send,
 ) -> ExitCode:
     """Prepare, show, send and sum up; signals stop it between two batches."""
@@ -148,7 +152,7 @@ async def conduct(
         return await _send(prepared, stopping, asked, send)
 
 
-async def _show_only(prepared: Prepared, asked: Asked) -> ExitCode:
+async def _show_only(prepared: PreparedRun, asked: RedriveOptions) -> ExitCode:
     if asked.as_json:
         show_json(prepared)
     else:
@@ -158,7 +162,9 @@ async def _show_only(prepared: Prepared, asked: Asked) -> ExitCode:
     return ExitCode.OK
 
 
-async def _send(prepared: Prepared, stopping: asyncio.Event, asked: Asked, send: Send) -> ExitCode:
+async def _send(
+    prepared: PreparedRun, stopping: asyncio.Event, asked: RedriveOptions, send: Send
+) -> ExitCode:
     with progress(prepared) as bar:
         try:
             counts = await send(prepared, stopping, bar.moved)
@@ -205,7 +211,7 @@ def warn_of_limit(held_count: int, plan: Plan) -> None:
     )
 
 
-def _how_to_go_on(prepared: Prepared) -> str:
+def _how_to_go_on(prepared: PreparedRun) -> str:
     return (
         "nothing is lost, and the same command goes on where this one ended (its record is in "
         f"{prepared.run.path})"
@@ -236,7 +242,7 @@ def _stopped_by_signals(stopping: asyncio.Event) -> Iterator[None]:
 _MAX_DETAIL = 100
 
 
-def show(prepared: Prepared, *, is_dry: bool) -> None:
+def show(prepared: PreparedRun, *, is_dry: bool) -> None:
     """Print what would be sent, or is about to be."""
     console, picture, plan = stdout(), prepared.picture, prepared.plan
     verb = "Would send" if is_dry else "Sending"
@@ -256,7 +262,7 @@ def show(prepared: Prepared, *, is_dry: bool) -> None:
         console.print(_examples(prepared))
 
 
-def show_json(prepared: Prepared) -> None:
+def show_json(prepared: PreparedRun) -> None:
     """The same as a document."""
     picture = prepared.picture
     print_json(
@@ -280,7 +286,7 @@ def show_json(prepared: Prepared) -> None:
     )
 
 
-def warn(prepared: Prepared, *, counts_deliveries: bool) -> None:
+def warn(prepared: PreparedRun, *, counts_deliveries: bool) -> None:
     """Say what the look has cost, and what it could not see."""
     if counts_deliveries and not prepared.is_resumed and prepared.seen_count:
         print_warning(
@@ -295,7 +301,7 @@ def warn(prepared: Prepared, *, counts_deliveries: bool) -> None:
         )
 
 
-def summarise(prepared: Prepared, counts: Counts, left: int, *, as_json: bool) -> None:
+def summarise(prepared: PreparedRun, counts: RedriveCounts, left: int, *, as_json: bool) -> None:
     """Print what came of it."""
     if as_json:
         numbers = {**attrs.asdict(counts), "left": left}
@@ -327,13 +333,13 @@ class Bar:
         self._bar = bar
         self._task = task
 
-    def moved(self, counts: Counts) -> None:
+    def moved(self, counts: RedriveCounts) -> None:
         """So many are done."""
         self._bar.update(self._task, completed=counts.removed + counts.refused)
 
 
 @contextmanager
-def progress(prepared: Prepared) -> Iterator[Bar]:
+def progress(prepared: PreparedRun) -> Iterator[Bar]:
     """A bar on stderr while it lasts, on a terminal."""
     console = stderr()
     columns = (
@@ -347,7 +353,7 @@ def progress(prepared: Prepared) -> Iterator[Bar]:
         yield Bar(bar, bar.add_task("redriving", total=prepared.picture.count))
 
 
-def _examples(prepared: Prepared) -> object:
+def _examples(prepared: PreparedRun) -> object:
     columns = ["id", "type", "reason", "rejected at", "detail"]
     rows = [
         [
@@ -362,7 +368,7 @@ def _examples(prepared: Prepared) -> object:
     return table(columns, rows)
 
 
-def _document(prepared: Prepared) -> dict[str, Any]:
+def _document(prepared: PreparedRun) -> dict[str, Any]:
     plan = prepared.plan
     return {
         "queue": plan.queue,
@@ -489,7 +495,7 @@ def redrive(
       4 broker unreachable, queue missing, or some were not sent
       130 interrupted: the same command goes on
     """
-    asked = Asked(
+    asked = RedriveOptions(
         queue=queue,
         to=to,
         where=where,

@@ -15,7 +15,7 @@ from ..exit_codes import ExitCode, Failure
 from ..processes.ipc import RunOptions
 from ..processes.worker_process import boot_command
 from .console import print_warning, stderr
-from .settings import Settings
+from .settings import EnvironmentSettings
 
 _TOLD_TO_END = (ExitCode.OK, ExitCode.FORCED)
 _MAX_NAMED = 3
@@ -113,7 +113,7 @@ def _shown(options: RunOptions) -> RunOptions:
     """Without what the child finds in its environment: a gateway's URL may hold a password, and
     anybody can read a command line.
     """
-    is_known = options.gateway == Settings.from_environment().gateway
+    is_known = options.gateway == EnvironmentSettings.from_environment().gateway
     return attrs.evolve(options, gateway=None) if is_known else options
 
 

@@ -19,8 +19,8 @@ from ..report.engine import MakeEngine
 from ..report.job import WORK_PREFIX, Report, ReportOptions, claim, run_report
 from ..report.queries import ALL_TYPES
 from ..report.snapshot import take_snapshot
-from ..report.source import Scope
-from ..report.tables import BY_NAME, Kind
+from ..report.source import ReportScope
+from ..report.tables import BY_NAME, ValueKind
 from ..stores.ledger.reading import DEFAULT_FILE, DEFAULT_FOLDER, locate
 from .console import print_json, print_warning, printable, stderr, stdout
 from .ledger import iso, since
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class ReportOptionsGiven:
     """The options of a report."""
 
     ledger: str | None
@@ -63,11 +63,11 @@ class Asked:
             )
         claim(self.out, force=self.force)
 
-    def scope(self) -> Scope:
+    def scope(self) -> ReportScope:
         """Which outcomes."""
         now_us = round(SYSTEM_CLOCK.time_s() * 1e6)
         until_us = None if self.until is None else _until(self.until, now_us)
-        return Scope(since_us=since(self.since, now_us), until_us=until_us, types=self.types)
+        return ReportScope(since_us=since(self.since, now_us), until_us=until_us, types=self.types)
 
     def found_ledger(self) -> str | None:
         """The ledger that was named, or one where they are looked for."""
@@ -83,7 +83,7 @@ class Asked:
         return self.ledger
 
 
-def print_made(asked: Asked, make_engine: MakeEngine) -> None:
+def print_made(asked: ReportOptionsGiven, make_engine: MakeEngine) -> None:
     """Make the report, and say what is in it."""
     asked.check()
     with (
@@ -125,7 +125,7 @@ def as_document(made: Report) -> dict[str, Any]:
 def _document(name: str, row: tuple[Any, ...]) -> dict[str, Any]:
     columns = BY_NAME[name].columns
     return {
-        column.name: iso(value) if column.kind is Kind.TIME and value is not None else value
+        column.name: iso(value) if column.kind is ValueKind.TIME and value is not None else value
         for column, value in zip(columns, row, strict=True)
     }
 
@@ -141,7 +141,7 @@ def _until(text: str, now_us: int) -> int:
     )
 
 
-def _snapshot(asked: Asked, folder: Path, say: Say) -> Path | None:
+def _snapshot(asked: ReportOptionsGiven, folder: Path, say: Say) -> Path | None:
     if not asked.dead_letters:
         return None
     from .session import app_for, in_session
@@ -297,4 +297,4 @@ def report(**options: Any) -> None:
     """
     from ..report.duckdb_engine import duckdb_engine
 
-    print_made(Asked(**options), duckdb_engine)
+    print_made(ReportOptionsGiven(**options), duckdb_engine)

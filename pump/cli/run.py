@@ -17,7 +17,7 @@ import attrs
 import click
 
 from ..app import App
-from ..clock import SYSTEM_CLOCK, breathe
+from ..clock import SYSTEM_CLOCK, yield_to_loop
 from ..dispatcher import Dispatcher
 from ..event_loop import run as run_loop, run_until_signalled
 from ..exit_codes import ExitCode, Failure
@@ -25,10 +25,10 @@ from ..health.options import HealthOptions
 from ..health.wire import Refused
 from ..loading import load_app, put_working_folder_first, shadowing_warnings
 from ..observability.metrics_server import MetricsServer
-from ..processes.control import CrewProbes, serving_crew
-from ..processes.ipc import Letter, RunOptions, Standing
+from ..processes.control import WorkersProbes, serving_crew
+from ..processes.ipc import DesiredStates, RunOptions, WorkerStart
 from ..processes.supervisor import Supervisor
-from ..processes.worker_process import ANSWER_S, PumpProcess
+from ..processes.worker_process import ANSWER_S, WorkerProcess
 from .log_setup import set_up_logging
 from .options import (
     control_option,
@@ -42,7 +42,7 @@ from .options import (
     telemetry_of,
     telemetry_option,
 )
-from .run_report import Report, report_in, summarize, warnings_of
+from .run_report import RunReport, report_in, summarize, warnings_of
 
 # Running: what `pump run` does once its options are known.
 
@@ -58,7 +58,7 @@ def run_app(options: RunOptions) -> ExitCode:
     return run_to_the_end(_serve(app, options, report))
 
 
-def loaded_app(options: RunOptions, report: Report, *, serves_metrics: bool = True) -> App:
+def loaded_app(options: RunOptions, report: RunReport, *, serves_metrics: bool = True) -> App:
     """The app as the options want it, checked. Without `serves_metrics` it measures what they
     ask for, and leaves it to others to serve that.
     """
@@ -94,7 +94,7 @@ def run_to_the_end(serving: Coroutine[Any, Any, ExitCode]) -> ExitCode:
     return exit_code
 
 
-async def _serve(app: App, options: RunOptions, report: Report) -> ExitCode:
+async def _serve(app: App, options: RunOptions, report: RunReport) -> ExitCode:
     health = HealthOptions.from_addresses(options.health, options.control)
     async with app:
         dispatcher = app.dispatcher()
@@ -104,14 +104,14 @@ async def _serve(app: App, options: RunOptions, report: Report) -> ExitCode:
 
 
 async def pump_and_report(
-    app: App, dispatcher: Dispatcher, options: RunOptions, report: Report
+    app: App, dispatcher: Dispatcher, options: RunOptions, report: RunReport
 ) -> None:
     """Pump until a signal, or whoever else drains the dispatcher, and tell the story."""
     started_s = SYSTEM_CLOCK.now_s()
     running = asyncio.create_task(
         run_until_signalled(dispatcher, until_empty=options.until_empty), name="run"
     )
-    await breathe()  # Whoever reads that it runs may signal it: by now that is handled.
+    await yield_to_loop()  # Whoever reads that it runs may signal it: by now that is handled.
     report.started(app, options.target)
     try:
         await running
@@ -328,8 +328,8 @@ class Starter:
         self._options = attrs.evolve(options, health=None, control=None)
         self._has_spokesman = False
 
-    async def start(self, number: int, standing: Standing) -> PumpProcess:
-        letter = Letter(
+    async def start(self, number: int, standing: DesiredStates) -> WorkerProcess:
+        letter = WorkerStart(
             number=number,
             is_spokesman=not self._has_spokesman,
             options=self._options,
@@ -337,11 +337,11 @@ class Starter:
             standing=standing,
         )
         self._has_spokesman = True
-        return await PumpProcess.start(letter, SYSTEM_CLOCK)
+        return await WorkerProcess.start(letter, SYSTEM_CLOCK)
 
 
 @asynccontextmanager
-async def _serving_metrics(probes: CrewProbes, options: RunOptions) -> AsyncIterator[None]:
+async def _serving_metrics(probes: WorkersProbes, options: RunOptions) -> AsyncIterator[None]:
     choice = telemetry_choice(options.telemetry)
     if choice.port is None:
         yield
@@ -360,7 +360,7 @@ async def _serving_metrics(probes: CrewProbes, options: RunOptions) -> AsyncIter
         await server.stop()
 
 
-async def _metrics_or_none(probes: CrewProbes) -> bytes:
+async def _metrics_or_none(probes: WorkersProbes) -> bytes:
     try:
         return await probes.metrics()
     except Refused:

@@ -39,7 +39,7 @@ Counts = Mapping[str, Mapping[str, int]]
 _PROBLEMS = {"dead-lettered", "invalid", "leases lost", "restarts"}
 
 
-class Report(Protocol):
+class RunReport(Protocol):
     """Tells the story of one run."""
 
     def warn(self, message: str) -> None:
@@ -52,7 +52,7 @@ class Report(Protocol):
         """The pumps have stopped, whatever the reason."""
 
 
-def report_in(format: str) -> Report:
+def report_in(format: str) -> RunReport:
     """The report that fits a log format."""
     return LogReport() if format == "json" else TextReport()
 

@@ -91,7 +91,7 @@ def send(
     if body is None and not lines:
         raise click.UsageError("give a BODY: the text, @FILE, or - for the standard input")
 
-    letter = Letter(
+    letter = SendOptions(
         queue=queue,
         type=type_,
         headers=dict(headers),
@@ -113,7 +113,7 @@ _BATCH = 500
 
 
 @attrs.frozen(kw_only=True)
-class Letter:
+class SendOptions:
     """Everything about the messages to send but their bodies."""
 
     queue: str
@@ -142,7 +142,7 @@ class Letter:
 
 
 def send_all(
-    letter: Letter,
+    letter: SendOptions,
     source: str,
     *,
     count: int,
@@ -172,7 +172,7 @@ def send_all(
     in_session(app_for(app, gateway), work)
 
 
-def _messages(letter: Letter, bodies: Iterator[bytes], *, by_line: bool) -> Iterator[Message]:
+def _messages(letter: SendOptions, bodies: Iterator[bytes], *, by_line: bool) -> Iterator[Message]:
     for number, body in enumerate(bodies, 1):
         called = f"line {number:,} (not counting blank ones)" if by_line else "the body"
         yield letter.message(body, called=called)

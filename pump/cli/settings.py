@@ -22,7 +22,7 @@ AWS_SECRET_ACCESS_KEY = "AWS_SECRET_ACCESS_KEY"
 
 
 @attrs.frozen(kw_only=True)
-class Settings:
+class EnvironmentSettings:
     """What the environment says; an option on the command line stands above it."""
 
     gateway: Secret | None = attrs.field(default=None, converter=optional_secret, repr=False)
@@ -39,7 +39,7 @@ class Settings:
     )
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> EnvironmentSettings:
         """Read the variables of ours; an empty one counts as absent."""
         values = os.environ if environment is None else environment
         return cls(

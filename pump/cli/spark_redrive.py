@@ -12,12 +12,12 @@ import click
 
 from ..app import App
 from ..exit_codes import ExitCode
-from ..redrive.folder import Counts, opened
+from ..redrive.folder import RedriveCounts, opened
 from ..redrive.rows import LedgerRows
-from ..redrive.run import Prepared
+from ..redrive.run import PreparedRun
 from .log_setup import set_up_logging
 from .options import gateway_option
-from .redrive import Asked, conduct, redrive_options, warn_of_limit
+from .redrive import RedriveOptions, conduct, redrive_options, warn_of_limit
 from .session import app_for, in_session
 from .spark import spark_options
 
@@ -79,9 +79,9 @@ def redrive(
       130 interrupted: the same command goes on
     """
     from ..spark.session import SparkOptions
-    from .redrive import Asked
+    from .redrive import RedriveOptions
 
-    asked = Asked(
+    asked = RedriveOptions(
         queue=queue,
         to=to,
         where=where,
@@ -108,7 +108,7 @@ _BATCH = 100
 
 
 def redrive_on_spark(
-    asked: Asked, options: SparkOptions, gateway: str | None, tasks: int | None
+    asked: RedriveOptions, options: SparkOptions, gateway: str | None, tasks: int | None
 ) -> ExitCode:
     """Redrive in tasks of a Spark session of our own."""
     from ..spark.run.running import check_gateway, check_session, ledger_for
@@ -141,13 +141,16 @@ class _Sending:
     tasks: int | None
 
     async def __call__(
-        self, prepared: Prepared, stopping: asyncio.Event, on_moved: Callable[[Counts], None]
-    ) -> Counts:
-        from ..spark.redrive import Errand, count_tasks, run_errands
+        self,
+        prepared: PreparedRun,
+        stopping: asyncio.Event,
+        on_moved: Callable[[RedriveCounts], None],
+    ) -> RedriveCounts:
+        from ..spark.redrive import RedriveTask, count_tasks, run_errands
 
         slots = self.spark.sparkContext.defaultParallelism
         tasks = count_tasks(prepared.picture.count, slots, self.tasks)
-        errand = Errand(
+        errand = RedriveTask(
             gateway=self.gateway,
             task=prepared.task(rate=self.rate, batch=_BATCH),
             ledger=self.ledger,

@@ -37,9 +37,9 @@ def report(
       4 broker unreachable, queue missing, or the ledger cannot be read
     """
     from ..spark.session import SparkOptions, spark_session
-    from .report import Asked, print_made
+    from .report import ReportOptionsGiven, print_made
 
-    asked = Asked(**options)
+    asked = ReportOptionsGiven(**options)
     # What the user got wrong is said before a cluster is started.
     asked.check()
     settings = SparkOptions(

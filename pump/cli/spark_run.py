@@ -30,7 +30,7 @@ from .options import (
     log_level_option,
     log_sample_option,
 )
-from .run_report import Report, report_in
+from .run_report import RunReport, report_in
 from .spark import spark_options
 
 if TYPE_CHECKING:
@@ -215,12 +215,12 @@ def run_app_on_spark(command: SparkCommand, options: SparkRunOptions) -> ExitCod
     return _ending(_run(command, options, app, report))
 
 
-def _run(command: SparkCommand, options: SparkRunOptions, app: App, report: Report) -> SparkRun:
-    from ..spark.run.plan import Named
+def _run(command: SparkCommand, options: SparkRunOptions, app: App, report: RunReport) -> SparkRun:
+    from ..spark.run.plan import AppByName
     from ..spark.run.running import Work, run_work
     from ..spark.session import spark_session
 
-    luggage = Named(target=command.target, folders=(str(Path.cwd()),))
+    luggage = AppByName(target=command.target, folders=(str(Path.cwd()),))
     work = Work.of(app, options, luggage)
     with spark_session(command.session) as spark:
         report.started(app, command.target)
@@ -292,7 +292,7 @@ def spark_progress(console: Console | None = None) -> Iterator[SparkProgress]:
         yield SparkProgress(bar)
 
 
-def report_end(report: Report, app: App, run: SparkRun) -> None:
+def report_end(report: RunReport, app: App, run: SparkRun) -> None:
     """The summary that `pump run` prints, over all tasks."""
     performers = [
         Performer(each, stats=PumpStats(**attrs.asdict(run.counts[each.name])))

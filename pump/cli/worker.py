@@ -37,9 +37,9 @@ from ..processes.ipc import (
     ENDED,
     SERVING,
     STOP,
-    Intercom,
-    Letter,
+    IpcChannel,
     Said,
+    WorkerStart,
     answer_said,
     hear_at_once,
     obey,
@@ -48,7 +48,7 @@ from ..processes.ipc import (
 from .console import complain
 from .log_setup import set_up_logging
 from .run import ending_of, loaded_app, pump_and_report, run_to_the_end
-from .run_report import Report, counts_of, report_in
+from .run_report import RunReport, counts_of, report_in
 
 _log = get_logger("pump.run")
 _LIMITS = HealthOptions(port=0)
@@ -67,12 +67,12 @@ def main() -> NoReturn:
     said = hear_at_once(end)
     if said is None:
         sys.exit(ExitCode.OK)
-    lifeline = Lifeline(end)
+    lifeline = ParentWatchdog(end)
     lifeline.watch(_give_up)
-    letter = Letter.of(said)
+    letter = WorkerStart.of(said)
     sys.argv = ["pump", *letter.options.arguments()]
     try:
-        code = run_member(letter, lifeline)
+        code = run_worker(letter, lifeline)
     except KeyboardInterrupt:
         code = ExitCode.FORCED
     except Exception as error:  # broad: whatever it is, it ends as an exit code
@@ -90,13 +90,13 @@ def _give_up() -> None:
     os._exit(ExitCode.UNEXPECTED)
 
 
-def run_member(letter: Letter, lifeline: Lifeline) -> ExitCode:
+def run_worker(letter: WorkerStart, lifeline: ParentWatchdog) -> ExitCode:
     """Load, check and run the app; its errors are the caller's to turn into words."""
     options = letter.options
     format = set_up_logging(
         options.log_level, options.log_format, sample=options.log_sample, process=letter.number
     )
-    report = MemberReport(report_in(format) if letter.is_spokesman else None)
+    report = WorkerReport(report_in(format) if letter.is_spokesman else None)
     app = loaded_app(options, report, serves_metrics=False)
     require_shared(app)
     return run_to_the_end(_serve(app, letter, lifeline, report))
@@ -112,8 +112,10 @@ def require_shared(app: App) -> None:
         )
 
 
-async def _serve(app: App, letter: Letter, lifeline: Lifeline, report: MemberReport) -> ExitCode:
-    desk = Desk(await Intercom.over(lifeline.end), lifeline)
+async def _serve(
+    app: App, letter: WorkerStart, lifeline: ParentWatchdog, report: WorkerReport
+) -> ExitCode:
+    desk = OrderListener(await IpcChannel.over(lifeline.end), lifeline)
     listening = asyncio.create_task(desk.listen(), name="intercom")
     async with app:
         dispatcher = app.dispatcher()
@@ -127,10 +129,10 @@ async def _serve(app: App, letter: Letter, lifeline: Lifeline, report: MemberRep
     return ending_of(dispatcher)
 
 
-class MemberReport:
+class WorkerReport:
     """Leaves the story to the supervisor; only a spokesman tells how it began."""
 
-    def __init__(self, report: Report | None) -> None:
+    def __init__(self, report: RunReport | None) -> None:
         self._report = report
         self.performers: Sequence[Performer] = ()
 
@@ -146,14 +148,14 @@ class MemberReport:
         self.performers = performers
 
 
-class Desk:
+class OrderListener:
     """Where the supervisor's words arrive.
 
     Before there is a dispatcher nothing is in hand: an order to end is carried out as SIGTERM
     would, and requests wait.
     """
 
-    def __init__(self, intercom: Intercom, lifeline: Lifeline) -> None:
+    def __init__(self, intercom: IpcChannel, lifeline: ParentWatchdog) -> None:
         self._intercom = intercom
         self._lifeline = lifeline
         self._dispatcher: Dispatcher | None = None
@@ -238,7 +240,7 @@ meanwhile: what it has in hand comes again elsewhere."""
 
 
 @attrs.frozen(eq=False)
-class Lifeline:
+class ParentWatchdog:
     """Our end of the intercom, and whether it was heard that the other end has gone."""
 
     end: socket.socket

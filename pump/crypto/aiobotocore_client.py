@@ -66,7 +66,7 @@ def _prepare(region: str | None, endpoint_url: str | None, profile: str | None) 
 # AWS is imported here: what is passed in is.
 
 
-class Credentials:
+class RenewedCredentials:
     """What boto3 found, for aioboto3; renewed in a thread when their time comes."""
 
     def __init__(self, found: Any) -> None:
@@ -96,9 +96,9 @@ class CredentialProvider:
     def __init__(self, session: Any) -> None:
         self._session = session
 
-    async def load_credentials(self) -> Credentials:
+    async def load_credentials(self) -> RenewedCredentials:
         """Those of a session of boto3 which has found them before, in a thread, and remembers."""
-        return Credentials(self._session.get_credentials())
+        return RenewedCredentials(self._session.get_credentials())
 
 
 def check_hosts(client: Any) -> None:

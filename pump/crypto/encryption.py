@@ -29,7 +29,7 @@ from ..errors import ConfigurationError, CryptoError
 from ..events import Event, PlaintextAcceptedEvent
 from ..message import Delivery, Message
 from ..observability import vocabulary
-from ..observability.counters import Counters, Series
+from ..observability.counters import Counter, Counters
 from ..observability.log import get_logger
 from ..ports import MAGIC
 from .envelope import Envelope, associated_data, make_header, parse
@@ -106,7 +106,7 @@ class Encryption:
         self._keys = rules.keys
         self._clock = clock
         self._counters = Counters()
-        self._series: dict[tuple[str, str, bool], Series] = {}
+        self._series: dict[tuple[str, str, bool], Counter] = {}
         self._emit: Callable[[Event], None] | None = None
         self._user_count = 0
         self._is_loaded = False

@@ -21,7 +21,7 @@ from ..dispatcher import Dispatcher
 from ..errors import PumpError, text_of
 from ..observability.metrics_catalogue import CONTENT_TYPE
 from ..observability.telemetry import TextMetrics
-from ..performer import STEADY_S, Asked, Performer, PumpState
+from ..performer import STEADY_S, DesiredState, Performer, PumpState
 from .options import HealthOptions
 from .wire import Answer, Refused, Request
 
@@ -260,7 +260,7 @@ def why_not_ready(health: SubscriptionHealth, options: HealthOptions) -> str | N
             return f"its pump broke and will be restarted{error}"
         case PumpState.STOPPED:
             return f"it has stopped{error}"
-        case PumpState.DRAINING if health.asked != Asked.DRAIN:
+        case PumpState.DRAINING if health.asked != DesiredState.DRAIN:
             return f"it is draining{error}"
         case PumpState.RUNNING:
             return _why_not_answered(health, options)

@@ -26,7 +26,7 @@ from typing import Final
 
 import attrs
 
-from ..clock import Clock, breathe
+from ..clock import Clock, yield_to_loop
 from ..dispatcher import Dispatcher
 from ..errors import ConfigurationError
 from ..observability import vocabulary
@@ -107,7 +107,7 @@ class Server:
                 pass
         await self._send_all_away()
         for _ in range(_ACCEPTING_TURNS):
-            await breathe()
+            await yield_to_loop()
 
     async def _send_all_away(self) -> None:
         left = list(self._connections)

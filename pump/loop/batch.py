@@ -19,12 +19,12 @@ from ..clock import Clock
 from ..message import Delivery
 from ..outcome import ABANDON, Ack
 from .lanes import Lanes
-from .processing import Ending, Orders, ending_the_program
+from .processing import DeliveryResult, Orders, ending_the_program
 from .workers import Workers
 
-Concluding = Callable[[Delivery, Orders], Awaitable[Ending | None]]
+Concluding = Callable[[Delivery, Orders], Awaitable[DeliveryResult | None]]
 """As `Conclude`: the ending of a delivery, None when it was recalled meanwhile."""
-Told = Callable[[Delivery, Ending | None], None]
+Told = Callable[[Delivery, DeliveryResult | None], None]
 """Told how each delivery ended; None for one that was lost."""
 
 
@@ -99,9 +99,9 @@ class Batch:
 
     def _give_back(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
-            self._tell(delivery, Ending(delivery, ABANDON, ABANDON))
+            self._tell(delivery, DeliveryResult(delivery, ABANDON, ABANDON))
 
-    def _tell(self, delivery: Delivery, ending: Ending | None) -> None:
+    def _tell(self, delivery: Delivery, ending: DeliveryResult | None) -> None:
         self._told(delivery, ending)
         self._open_count -= 1
         if not self._open_count:

@@ -29,7 +29,7 @@ from ..observability.sampling import DELIVERIES, is_kept, sampling_of
 from ..observability.vocabulary import MESSAGE_SETTLED
 from ..outcome import Ack, Reject
 from ..signals import carries_signal
-from .processing import Ending, status_of
+from .processing import DeliveryResult, status_of
 
 _logger = logging.getLogger(DELIVERIES)
 _log = get_logger(DELIVERIES)
@@ -71,7 +71,7 @@ class DeliveryLines:
         self._gateway = gateway
         self._clock = clock
 
-    def write(self, endings: Sequence[Ending]) -> None:
+    def write(self, endings: Sequence[DeliveryResult]) -> None:
         """A line for each of these that somebody wants to read."""
         if not _logger.isEnabledFor(logging.INFO):
             endings = [each for each in endings if not isinstance(each.outcome, Ack)]
@@ -92,7 +92,7 @@ class DeliveryLines:
                 direct.write_line(line)
 
     def _processed(
-        self, ending: Ending, now_s: float, sampled: int | None, timestamp: str
+        self, ending: DeliveryResult, now_s: float, sampled: int | None, timestamp: str
     ) -> str | None:
         """The line as JSON; None where the fast encoder cannot make it."""
         delivery = ending.delivery
@@ -123,7 +123,7 @@ class DeliveryLines:
         except UnicodeEncodeError:
             return None  # Half a surrogate pair in a stranger's id or type.
 
-    def _log(self, ending: Ending, now_s: float, sampled: int | None) -> None:
+    def _log(self, ending: DeliveryResult, now_s: float, sampled: int | None) -> None:
         status = status_of(ending)
         level = level_of(ending, status)
         if not _logger.isEnabledFor(level):
@@ -159,7 +159,7 @@ class DeliveryLines:
 _NO_TRACE = (None, None)
 
 
-def level_of(ending: Ending, status: Status | None) -> int:
+def level_of(ending: DeliveryResult, status: Status | None) -> int:
     """How loud the line of a delivery is."""
     match status:
         case Status.DEAD_LETTERED | Status.DISCARDED:
@@ -183,7 +183,9 @@ def _types_in(error: BaseException) -> set[str]:
     return {type(error).__name__}
 
 
-def _kept(endings: Sequence[Ending], one_in: int) -> Iterator[tuple[Ending, int | None]]:
+def _kept(
+    endings: Sequence[DeliveryResult], one_in: int
+) -> Iterator[tuple[DeliveryResult, int | None]]:
     for ending in endings:
         delivery = ending.delivery
         if one_in == 1 or delivery.attempt > 1 or not isinstance(ending.outcome, Ack):

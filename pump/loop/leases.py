@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 from ..backoff import RECONNECT
-from ..clock import Clock, breathe
+from ..clock import Clock, yield_to_loop
 from ..errors import GatewayError, text_of
 from ..message import Delivery
 from ..observability import vocabulary
@@ -196,7 +196,7 @@ class LeaseKeeper:
             return True
         # Recalled just now, by our own task: the cancellation arrives here, and not in whatever
         # the worker does next.
-        await breathe()
+        await yield_to_loop()
         return False
 
     async def run(self) -> None:

@@ -31,7 +31,7 @@ from ..outcome import (
     RejectionReason,
     Settlement,
 )
-from ..ports import MAGIC, PAST_MAGIC, Sealing
+from ..ports import MAGIC, PAST_MAGIC, PayloadEncryption
 from ..processor import ENDS_OF_THE_PROGRAM, CommandProcessor
 from ..rejection import RejectionRouter
 from ..signals import DeferMessage, InvalidMessage, RejectMessage, Signal
@@ -59,7 +59,7 @@ class Orders(Protocol):
 
 
 @attrs.frozen(eq=False)
-class Conclude:
+class DeliveryProcessor:
     """Has a delivery handled, and routes it away when it is rejected. Settling is the caller's."""
 
     dispatch: Dispatch
@@ -70,7 +70,7 @@ class Conclude:
     hold: Callable[[Delivery], Awaitable[bool]] | None = None
     """Whether the message is ours, asked before it is routed; None where nothing can be asked."""
 
-    async def __call__(self, delivery: Delivery, orders: Orders) -> Ending | None:
+    async def __call__(self, delivery: Delivery, orders: Orders) -> DeliveryResult | None:
         """Return how it ended; None when it was recalled, for it is no longer ours to judge.
 
         Never raises for the message's sake. A cancellation from outside passes through, and so
@@ -90,10 +90,10 @@ class Conclude:
             if orders.is_recalled(delivery):
                 return None  # No longer ours to route.
             if outcome is ACK:
-                return Ending(delivery, ACK, ACK, run_s, None, None, trace)
+                return DeliveryResult(delivery, ACK, ACK, run_s, None, None, trace)
             if not isinstance(outcome, Reject):
                 action = self._within_reach(outcome)
-                return Ending(delivery, action, action, run_s, None, error, trace)
+                return DeliveryResult(delivery, action, action, run_s, None, error, trace)
             await orders.shed_strays()
             if self.hold is not None and not await self.hold(delivery):
                 return None  # Lost while it was handled: a copy would be one too many.
@@ -105,7 +105,7 @@ class Conclude:
         if orders.is_recalled(delivery):
             return None  # Told to stop: whatever it says now is not to be relied on.
         where, fate = routed.destination, routed.fate
-        return Ending(delivery, routed.action, outcome, run_s, where, error, trace, fate)
+        return DeliveryResult(delivery, routed.action, outcome, run_s, where, error, trace, fate)
 
     async def _dispatch_watched(
         self, delivery: Delivery, telemetry: Telemetry, orders: Orders
@@ -157,7 +157,7 @@ class Dispatch:
     mapper: Mapper
     processor: CommandProcessor
     clock: Clock
-    sealing: Sealing | None = None
+    sealing: PayloadEncryption | None = None
     _max_attempts: float = attrs.field(init=False)
 
     @_max_attempts.default
@@ -226,7 +226,7 @@ def _is_closed() -> bool:
 # Ending: how a delivery ended, on its way through the settler to those who are told.
 
 
-class Ending(Settlement, frozen=True, eq=False, weakref=True):
+class DeliveryResult(Settlement, frozen=True, eq=False, weakref=True):
     """A settlement, with what observers and the log want to know of it."""
 
     outcome: Outcome
@@ -239,20 +239,20 @@ class Ending(Settlement, frozen=True, eq=False, weakref=True):
     """What became of it where it was rejected."""
 
 
-def ended_by_hand(
+def result_by_hand(
     delivery: Delivery,
     action: Action,
     outcome: Outcome,
     *,
     run_s: float,
     routed: Routed | None = None,
-) -> Ending:
+) -> DeliveryResult:
     """The ending of a delivery that was settled by hand: told as if a handler had returned, or
     had raised the signal for it.
     """
     where, fate = (None, None) if routed is None else (routed.destination, routed.fate)
     error = _signal_of(outcome)
-    return Ending(delivery, action, outcome, run_s, where, error, active_trace(), fate)
+    return DeliveryResult(delivery, action, outcome, run_s, where, error, active_trace(), fate)
 
 
 def _signal_of(outcome: Outcome) -> Signal | None:
@@ -267,13 +267,13 @@ def _signal_of(outcome: Outcome) -> Signal | None:
             return None
 
 
-def is_unacceptable(ending: Ending) -> bool:
+def is_unacceptable(ending: DeliveryResult) -> bool:
     """Whether it counts towards `Subscription.unacceptable_limit`."""
     outcome = ending.outcome
     return isinstance(outcome, Reject) and outcome.reason in INVALID_REASONS
 
 
-def status_of(ending: Ending) -> Status | None:
+def status_of(ending: DeliveryResult) -> Status | None:
     """What became of the message; None for one that was handed back untried."""
     match ending.outcome, ending.action:
         case Ack(), _:
@@ -287,7 +287,7 @@ def status_of(ending: Ending) -> Status | None:
             return None
 
 
-def outcome_event(ending: Ending, status: Status, subscription: str) -> OutcomeEvent:
+def outcome_event(ending: DeliveryResult, status: Status, subscription: str) -> OutcomeEvent:
     """The event observers are told."""
     delivery, outcome = ending.delivery, ending.outcome
     reason = outcome.reason if isinstance(outcome, Reject) else None
@@ -308,7 +308,7 @@ def outcome_event(ending: Ending, status: Status, subscription: str) -> OutcomeE
     )
 
 
-def _detail(ending: Ending) -> str:
+def _detail(ending: DeliveryResult) -> str:
     if isinstance(ending.outcome, Reject):
         return ending.outcome.detail
     return "" if ending.error is None else describe(ending.error)

@@ -17,13 +17,13 @@ from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..observability.telemetry import Telemetry
 from ..outcome import ABANDON, Ack, Defer, Settlement
-from ..ports import ConsumerPort, Sealing
+from ..ports import ConsumerPort, PayloadEncryption
 from ..rejection import RejectionRouter
 from ..subscription import Subscription, UnacceptableLimit
 from .lanes import Lanes
 from .leases import LeaseBook, LeaseKeeper
-from .processing import Conclude, Dispatch, Ending, is_unacceptable
-from .receiving import Polls, Receiver
+from .processing import DeliveryProcessor, DeliveryResult, Dispatch, is_unacceptable
+from .receiving import ReceiveHealth, Receiver
 from .reporting import PumpStats, Reporter
 from .settler import Settler
 from .workers import Workers
@@ -46,7 +46,7 @@ class PumpParts:
     emit: Callable[[Event], None] | None = None
     """Told of every event; None when nobody listens, and then none is made."""
     telemetry: Telemetry | None = None
-    sealing: Sealing | None = None
+    sealing: PayloadEncryption | None = None
 
 
 class Pump:
@@ -56,7 +56,7 @@ class Pump:
         self.stats = stats or PumpStats()
         self._subscription = parts.subscription
         self._clock = parts.clock
-        self._conclude = Conclude(
+        self._conclude = DeliveryProcessor(
             parts.dispatch,
             parts.router,
             parts.capabilities.max_defer_s,
@@ -122,7 +122,7 @@ class Pump:
         return self._workers.running_count
 
     @property
-    def polls(self) -> Polls:
+    def polls(self) -> ReceiveHealth:
         """How the broker answers this pump's receives."""
         return self._receiver.polls
 
@@ -247,7 +247,7 @@ class Pump:
             self._count_unacceptable()
         self._finish(ending)
 
-    def _finish(self, ending: Ending) -> None:
+    def _finish(self, ending: DeliveryResult) -> None:
         delivery = ending.delivery
         self._release(self._lanes.finish(delivery, is_gone=isinstance(ending.action, Ack)))
         if self._lanes.ready_count:
@@ -284,13 +284,13 @@ class Pump:
 
     def _release(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
-            self._settler.submit(Ending(delivery, ABANDON, ABANDON))
+            self._settler.submit(DeliveryResult(delivery, ABANDON, ABANDON))
 
     def _note_settled(self, settlements: Sequence[Settlement]) -> None:
         for settlement in settlements:
             self._keeper.forget(settlement.delivery)
         self._receiver.give_back(len(settlements))
-        self._reporter.settled([each for each in settlements if isinstance(each, Ending)])
+        self._reporter.settled([each for each in settlements if isinstance(each, DeliveryResult)])
 
     def _note_lost(self, settlement: Settlement) -> None:
         self._keeper.forget(settlement.delivery)
@@ -347,9 +347,9 @@ class Pump:
         )
 
 
-def _tried(delivery: Delivery) -> Ending:
+def _tried(delivery: Delivery) -> DeliveryResult:
     """Handed back after its handler had begun: that counts as an attempt."""
-    return Ending(delivery, Defer(), Defer())
+    return DeliveryResult(delivery, Defer(), Defer())
 
 
 def _lease_book(parts: PumpParts) -> LeaseBook:

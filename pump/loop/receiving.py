@@ -67,7 +67,7 @@ class Receiver:
         self._backing_off_count = 0
         self._is_paused = False
         self._told = asyncio.Event()
-        self.polls = Polls()
+        self.polls = ReceiveHealth()
         """How the broker answers."""
 
     @property
@@ -426,7 +426,7 @@ def adapt_pollers(target: int, *, asked: int, got: int, most: int) -> int:
 # take, and one that is paused does not either.
 
 
-class Polls:
+class ReceiveHealth:
     """The receives of one pump, whichever of its pollers makes them."""
 
     def __init__(self) -> None:

@@ -15,10 +15,10 @@ from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..observability.telemetry import Telemetry
 from ..outcome import INVALID_REASONS, Ack, Defer, Reason, Reject
-from ..ports import Sealing
+from ..ports import PayloadEncryption
 from ..subscription import Subscription
 from .delivery_log import DeliveryLines
-from .processing import Ending, outcome_event, status_of
+from .processing import DeliveryResult, outcome_event, status_of
 
 _log = get_logger("pump.loop")
 
@@ -33,7 +33,7 @@ class Reporter:
         emit: Callable[[Event], None] | None,
         *,
         telemetry: Telemetry | None = None,
-        sealing: Sealing | None = None,
+        sealing: PayloadEncryption | None = None,
         gateway: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -82,7 +82,7 @@ class Reporter:
         """The pump has stopped, and nothing is left in its hands."""
         _log.info(vocabulary.PUMP_DRAINED, subscription=self._subscription.name)
 
-    def settled(self, endings: Sequence[Ending]) -> None:
+    def settled(self, endings: Sequence[DeliveryResult]) -> None:
         """The broker confirmed these."""
         stats = self._stats
         stats.run_times.observe(endings)
@@ -128,12 +128,12 @@ class Reporter:
                 )
             )
 
-    def _tell_sealing(self, endings: Sequence[Ending], sealing: Sealing) -> None:
+    def _tell_sealing(self, endings: Sequence[DeliveryResult], sealing: PayloadEncryption) -> None:
         for ending in endings:
             if isinstance(ending.action, Ack):
                 sealing.settled(ending.delivery, is_handled=isinstance(ending.outcome, Ack))
 
-    def _count_rejection(self, ending: Ending, reason: Reason) -> None:
+    def _count_rejection(self, ending: DeliveryResult, reason: Reason) -> None:
         if not isinstance(ending.action, Ack):
             self._stats.retried += 1
         elif reason in INVALID_REASONS:
@@ -141,7 +141,7 @@ class Reporter:
         else:
             self._stats.dead_lettered += 1
 
-    def _tell(self, ending: Ending, emit: Callable[[Event], None]) -> None:
+    def _tell(self, ending: DeliveryResult, emit: Callable[[Event], None]) -> None:
         status = status_of(ending)
         if status is not None:
             emit(outcome_event(ending, status, self._subscription.name))
@@ -164,7 +164,7 @@ class RunTimes:
     sum_s: float = 0.0
     max_s: float = 0.0
 
-    def observe(self, endings: Iterable[Ending]) -> None:
+    def observe(self, endings: Iterable[DeliveryResult]) -> None:
         """Count those that a handler finished; a run of zero was untried, or told to stop."""
         short_count, sum_s, max_s = 0, 0.0, self.max_s
         for ending in endings:

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..clock import breathe
+from ..clock import yield_to_loop
 from ..message import Delivery
 from .lanes import Lanes
 
@@ -158,7 +158,7 @@ class Workers:
             task.uncancel()
         try:
             # Before Python 3.13 one that was not thrown yet is still thrown at the next wait.
-            await breathe()
+            await yield_to_loop()
         except asyncio.CancelledError:
             if self.is_dismissed:
                 raise
@@ -189,7 +189,7 @@ class Workers:
             await self._run_one(delivery, task)
             taken += 1
             if taken % _BREATH == 0:
-                await breathe()
+                await yield_to_loop()
 
     async def _run_one(self, delivery: Delivery, task: asyncio.Task[None]) -> None:
         self._running[delivery] = task

@@ -25,7 +25,7 @@ from cattrs import (
 from cattrs.gen import make_dict_structure_fn
 
 from .converter import has_fields, is_faithful, read_foreign
-from .faults import Misfit, Refused
+from .faults import MappingFault, Misfit
 
 Convert = Callable[[Any], Any]
 
@@ -72,7 +72,7 @@ def _read_object(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
 
     def read(value: Any, _: Any) -> Any:
         if not isinstance(value, dict):
-            raise Refused(f"expected object, got {type(value).__name__}")
+            raise MappingFault(f"expected object, got {type(value).__name__}")
         return build(value, kind)
 
     return read

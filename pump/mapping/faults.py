@@ -34,7 +34,7 @@ class Misfit(Exception):
 
 
 @attrs.frozen
-class Refused(Exception):
+class MappingFault(Exception):
     """A fault in our own words, which quote nothing."""
 
     words: str
@@ -52,7 +52,7 @@ def _faults(error: BaseException, path: str, body: bytes) -> Iterator[tuple[str,
         case Misfit(faults=faults):
             for place, inner in faults:
                 yield from _faults(inner, _join(path, place), body)
-        case Refused(words=words):
+        case MappingFault(words=words):
             yield path, words
         case msgspec.ValidationError():
             yield from _of_msgspec(error, path, body)

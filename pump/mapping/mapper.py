@@ -29,7 +29,7 @@ from .converter import (
     unreadable_parts,
     writer_for,
 )
-from .faults import Refused, describe
+from .faults import MappingFault, describe
 
 # Codecs: one for each content type, between a body and a request.
 
@@ -98,12 +98,12 @@ class TextCodec:
 
     def encode(self, request: Any) -> bytes:
         if not isinstance(request, str):
-            raise Refused(f"plain text carries str, not {type(request).__qualname__}")
+            raise MappingFault(f"plain text carries str, not {type(request).__qualname__}")
         return request.encode()
 
     def decode(self, body: bytes, request_type: Any) -> Any:
         if request_type not in (str, Any, object):
-            raise Refused(f"plain text is read as str, not as {_name(request_type)}")
+            raise MappingFault(f"plain text is read as str, not as {_name(request_type)}")
         return body.decode()
 
 
@@ -112,12 +112,12 @@ class OctetsCodec:
 
     def encode(self, request: Any) -> bytes:
         if not isinstance(request, bytes):
-            raise Refused(f"octets carry bytes, not {type(request).__qualname__}")
+            raise MappingFault(f"octets carry bytes, not {type(request).__qualname__}")
         return request
 
     def decode(self, body: bytes, request_type: Any) -> Any:
         if request_type not in (bytes, Any, object):
-            raise Refused(f"octets are read as bytes, not as {_name(request_type)}")
+            raise MappingFault(f"octets are read as bytes, not as {_name(request_type)}")
         return body
 
 
@@ -355,7 +355,7 @@ class Mapper:
         except Exception as error:  # broad: the same holds for writing
             what = f"{builtins.type(request).__qualname__} cannot be written as {content_type}"
             # These speak of types and names, others might quote the request.
-            is_discreet = isinstance(error, TypeError | NameError | Refused)
+            is_discreet = isinstance(error, TypeError | NameError | MappingFault)
             why = error if is_discreet else builtins.type(error)
             raise MappingError(name, f"{what}: {getattr(why, '__name__', why)}") from error
 

@@ -8,7 +8,7 @@ Labels = tuple[tuple[str, str], ...]
 """Names and values, sorted by name."""
 
 
-class Series:
+class Counter:
     """One ever-growing number; who counts often holds one, and pays for an addition only."""
 
     __slots__ = ("value",)
@@ -27,16 +27,16 @@ class Counters:
     """
 
     def __init__(self) -> None:
-        self._series: dict[tuple[str, Labels], Series] = {}
+        self._series: dict[tuple[str, Labels], Counter] = {}
         self._names: set[str] = set()
         self._on_name: list[Callable[[str], object]] = []
 
-    def series(self, name: str, **labels: str) -> Series:
+    def series(self, name: str, **labels: str) -> Counter:
         """The series of `name` with exactly these labels; it starts at zero."""
         key = name, tuple(sorted(labels.items()))
         found = self._series.get(key)
         if found is None:
-            found = self._series[key] = Series()
+            found = self._series[key] = Counter()
             self._note(name)
         return found
 

@@ -16,13 +16,13 @@ from ..errors import SendFailed
 from ..message import Delivery, Message
 from ..outcome import Abandon, Ack, Outcome, Settlement
 from . import vocabulary
-from .counters import Counters, Labels, Series
+from .counters import Counter, Counters, Labels
 from .metrics_catalogue import Durations, Histogram, Record, as_text
 from .metrics_server import DEFAULT_HOST, MetricsServer
 from .telemetry import failure_name, is_failed, messaging_system
 
 if TYPE_CHECKING:
-    from ..loop.processing import Ending
+    from ..loop.processing import DeliveryResult
     from ..subscription import Subscription
 
 
@@ -66,9 +66,9 @@ class ReceiverMeters:
         self.settle = metrics.histogram("settle", queue)
 
 
-def _series(metrics: Metrics, name: str, queue: str, is_ours: bool) -> Series:
+def _series(metrics: Metrics, name: str, queue: str, is_ours: bool) -> Counter:
     # One that nobody exports, where somebody else counts the same.
-    return metrics.counters.series(name, queue=queue) if is_ours else Series()
+    return metrics.counters.series(name, queue=queue) if is_ours else Counter()
 
 
 class Metrics:
@@ -121,7 +121,7 @@ class Metrics:
     def sending(
         self, queue: str, messages: Sequence[Message], *, is_copy: bool = False
     ) -> AbstractContextManager[Sequence[Message]]:
-        return Send(self, self._sender(queue, is_copy), messages, is_copy)
+        return SendObservation(self, self._sender(queue, is_copy), messages, is_copy)
 
     def received(
         self, subscription: Subscription, deliveries: Sequence[Delivery], *, waited_s: float | None
@@ -140,9 +140,9 @@ class Metrics:
     def settling(
         self, subscription: Subscription, settlements: Sequence[Settlement]
     ) -> AbstractContextManager[None]:
-        return Settle(self, self._receiver(subscription.queue))
+        return SettleObservation(self, self._receiver(subscription.queue))
 
-    def settled(self, subscription: Subscription, endings: Sequence[Ending]) -> None:
+    def settled(self, subscription: Subscription, endings: Sequence[DeliveryResult]) -> None:
         meters = self._receiver(subscription.queue)
         completed_count = 0
         for ending in endings:
@@ -264,7 +264,7 @@ class Process:
             _note_failure(self._metrics, "process", self._meters.queue, failure, took_s)
 
 
-class Settle:
+class SettleObservation:
     """One settle call."""
 
     __slots__ = ("_began_s", "_meters", "_metrics")
@@ -289,7 +289,7 @@ class Settle:
             _note_failure(self._metrics, "settle", self._meters.queue, error, took_s)
 
 
-class Send:
+class SendObservation:
     """One send. What was refused was not sent; a copy of a rejected message counts as rejected,
     and whoever routes it tells of its failure.
     """

@@ -15,7 +15,7 @@ from . import vocabulary
 from .counters import Labels
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """How a metric behaves; the values are Prometheus' names for it."""
 
     COUNTER = "counter"
@@ -28,13 +28,13 @@ class Metric:
     """One metric; the unit is UCUM's, as OpenTelemetry wants it."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     unit: str
     description: str
 
 
 def _messages(name: str, description: str) -> Metric:
-    return Metric(name, Kind.COUNTER, "{message}", description)
+    return Metric(name, MetricKind.COUNTER, "{message}", description)
 
 
 _ALL = (
@@ -50,33 +50,41 @@ _ALL = (
     _messages(vocabulary.RELEASED, "Deliveries that were handed back untried."),
     Metric(
         vocabulary.ROUTING_FAILURES,
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "{failure}",
         "Rejected messages that could not be routed at once.",
     ),
-    Metric(vocabulary.LEASE_EXTENSIONS, Kind.COUNTER, "{lease}", "Leases that were extended."),
-    Metric(vocabulary.LEASES_LOST, Kind.COUNTER, "{lease}", "Leases that were lost."),
+    Metric(
+        vocabulary.LEASE_EXTENSIONS, MetricKind.COUNTER, "{lease}", "Leases that were extended."
+    ),
+    Metric(vocabulary.LEASES_LOST, MetricKind.COUNTER, "{lease}", "Leases that were lost."),
     Metric(
         vocabulary.ERRORS,
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "{error}",
         "Failed calls and handlers, by operation and type.",
     ),
     Metric(
         vocabulary.IN_FLIGHT,
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "{message}",
         "Messages that pumps have received and not yet settled.",
     ),
     Metric(
-        vocabulary.SPILL_MESSAGES, Kind.GAUGE, "{message}", "Messages that wait in the spill store."
+        vocabulary.SPILL_MESSAGES,
+        MetricKind.GAUGE,
+        "{message}",
+        "Messages that wait in the spill store.",
     ),
     Metric(
-        vocabulary.PROCESS_DURATION, Kind.HISTOGRAM, "s", "How long decoding and handling took."
+        vocabulary.PROCESS_DURATION,
+        MetricKind.HISTOGRAM,
+        "s",
+        "How long decoding and handling took.",
     ),
     Metric(
         vocabulary.OPERATION_DURATION,
-        Kind.HISTOGRAM,
+        MetricKind.HISTOGRAM,
         "s",
         "How long calls to the broker took, waiting for messages included.",
     ),
@@ -86,7 +94,7 @@ CATALOGUE = {metric.name: metric for metric in _ALL}
 
 def described(name: str) -> Metric:
     """The metric of that name; one that only the application knows is a counter of it."""
-    return CATALOGUE.get(name) or Metric(name, Kind.COUNTER, "1", "")
+    return CATALOGUE.get(name) or Metric(name, MetricKind.COUNTER, "1", "")
 
 
 # Histogram: durations by bucket, at the price of a few additions.
@@ -176,7 +184,7 @@ def _histograms(durations: Iterable[Durations]) -> Iterator[str]:
 def _heading(shown: str, metric: Metric) -> Iterator[str]:
     if metric.description:
         yield f"# HELP {shown} {metric.description}"
-    kind: Kind = metric.kind
+    kind: MetricKind = metric.kind
     yield f"# TYPE {shown} {kind.value}"
 
 

@@ -21,7 +21,7 @@ from ..signals import carries_signal
 from ..subscription import Subscription
 
 if TYPE_CHECKING:
-    from ..loop.processing import Ending
+    from ..loop.processing import DeliveryResult
     from .counters import Counters
 
 
@@ -93,7 +93,7 @@ class Telemetry(Protocol):
     ) -> AbstractContextManager[None]:
         """Around one settle call."""
 
-    def settled(self, subscription: Subscription, endings: Sequence[Ending]) -> None:
+    def settled(self, subscription: Subscription, endings: Sequence[DeliveryResult]) -> None:
         """The broker confirmed these."""
 
     def extended(self, subscription: Subscription, count: int) -> None:
@@ -165,7 +165,7 @@ def messaging_system(gateway: str) -> str:
 # and know more.
 
 
-class Watch:
+class PortWatch:
     """Tells of the receives and settle calls of one subscription."""
 
     def __init__(self, telemetry: Telemetry, subscription: Subscription, clock: Clock) -> None:
@@ -198,7 +198,7 @@ class Watch:
 class WatchedConsumerPort:
     """A consumer's port, watched."""
 
-    def __init__(self, port: ConsumerPort, watch: Watch) -> None:
+    def __init__(self, port: ConsumerPort, watch: PortWatch) -> None:
         self._port = port
         self._watch = watch
 
@@ -225,7 +225,7 @@ class WatchedConsumerPort:
 class WatchedSessionPort:
     """A session's port, watched. Its lock is one lease, whatever it holds."""
 
-    def __init__(self, port: SessionPort, watch: Watch) -> None:
+    def __init__(self, port: SessionPort, watch: PortWatch) -> None:
         self._port = port
         self._watch = watch
 

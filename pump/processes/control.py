@@ -41,10 +41,10 @@ _log = get_logger("pump.health")
 Answers = list[tuple[ProcessReport, Answer]]
 
 
-class CrewControl:
+class WorkersControl:
     """Does to all processes of a run what it is asked."""
 
-    def __init__(self, crew: Crew, probes: CrewProbes) -> None:
+    def __init__(self, crew: WorkerGroup, probes: WorkersProbes) -> None:
         self._crew = crew
         self._probes = probes
 
@@ -113,7 +113,7 @@ class CrewControl:
 # `crew_probes.py` reads it, `crew_control.py` has it do things; `crew_report.py` has the sums.
 
 
-class Member(Protocol):
+class Worker(Protocol):
     """A place in the crew, and the process that has it."""
 
     def report(self) -> ProcessReport:
@@ -125,7 +125,7 @@ class Member(Protocol):
         """
 
 
-class Crew(Protocol):
+class WorkerGroup(Protocol):
     """All processes of a run."""
 
     @property
@@ -138,7 +138,7 @@ class Crew(Protocol):
     def measured(self) -> Families:
         """Their metrics, in the same way."""
 
-    def members(self) -> Sequence[Member]:
+    def members(self) -> Sequence[Worker]:
         """Those that have a place, and those that leave it."""
 
     def drain(self) -> None:
@@ -148,13 +148,13 @@ class Crew(Protocol):
         """What a process to come will be told of a subscription; changed when `order` is given."""
 
 
-def is_leaving(member: Member) -> bool:
+def is_leaving(member: Worker) -> bool:
     """Whether it drains, and ends."""
     return member.report().state is ProcessState.LEAVING
 
 
 async def ask_all(
-    members: Iterable[Member], request: Request
+    members: Iterable[Worker], request: Request
 ) -> list[tuple[ProcessReport, Answer | None]]:
     """What each of them answers, all asked at once."""
     asked = list(members)
@@ -162,7 +162,7 @@ async def ask_all(
     return [(each.report(), answer) for each, answer in zip(asked, answers, strict=True)]
 
 
-async def reports(members: Iterable[Member], path: str) -> list[ProcessReport]:
+async def reports(members: Iterable[Worker], path: str) -> list[ProcessReport]:
     """How each of them is, with the document it answers to this path."""
     request = Request(method="GET", path=(path,))
     return [
@@ -174,11 +174,11 @@ async def reports(members: Iterable[Member], path: str) -> list[ProcessReport]:
 # Probes of a crew: what `probes.py` says of one process, said of several together.
 
 
-class CrewProbes:
+class WorkersProbes:
     """Answers about all processes of a run, by asking each of them."""
 
     def __init__(
-        self, crew: Crew, options: HealthOptions | None, clock: Clock, *, version: str
+        self, crew: WorkerGroup, options: HealthOptions | None, clock: Clock, *, version: str
     ) -> None:
         self._crew = crew
         limits = options or HealthOptions(port=0)
@@ -260,15 +260,15 @@ class CrewProbes:
 
 @asynccontextmanager
 async def serving_crew(
-    crew: Crew, options: HealthOptions | None, clock: Clock
-) -> AsyncIterator[CrewProbes]:
+    crew: WorkerGroup, options: HealthOptions | None, clock: Clock
+) -> AsyncIterator[WorkersProbes]:
     """Serve the health of several processes, and their control, until the block ends; gives what
     answers for all of them, and serves nothing without options.
     """
     version = await asyncio.to_thread(installed_version)
-    probes = CrewProbes(crew, options, clock, version=version)
+    probes = WorkersProbes(crew, options, clock, version=version)
     async with AsyncExitStack() as stack:
         if options is not None:
-            control = CrewControl(crew, probes)
+            control = WorkersControl(crew, probes)
             await listen(stack, options, clock, (probes.answer, control.answer))
         yield probes

@@ -34,7 +34,7 @@ import attrs
 
 from ..dispatcher import Dispatcher
 from ..health.wire import JSON, Answer, Request
-from ..performer import Asked
+from ..performer import DesiredState
 
 Said = dict[str, Any]
 ATTACHED = "attached"
@@ -48,7 +48,7 @@ _HEADERS = {"host": "localhost", "content-type": JSON}
 
 
 @attrs.frozen(kw_only=True)
-class Letter:
+class WorkerStart:
     """What a process is told before anything else."""
 
     number: int
@@ -56,7 +56,7 @@ class Letter:
     is_spokesman: bool
     """Whether it says what runs here: one of them does, or all would."""
     options: RunOptions = attrs.field(repr=False)
-    standing: Standing = attrs.field(factory=dict)
+    standing: DesiredStates = attrs.field(factory=dict)
 
     def as_message(self) -> Said:
         """For the intercom, which keeps it from the eyes of whoever lists processes."""
@@ -68,7 +68,7 @@ class Letter:
         }
 
     @classmethod
-    def of(cls, said: Said) -> Letter:
+    def of(cls, said: Said) -> WorkerStart:
         """What `as_message` made."""
         fields = said["options"]
         concurrencies = tuple((name, count) for name, count in fields.pop("concurrencies"))
@@ -81,7 +81,7 @@ class Letter:
         )
 
 
-class Intercom:
+class IpcChannel:
     """One end of it, on the event loop."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -89,7 +89,7 @@ class Intercom:
         self._writer = writer
 
     @classmethod
-    async def over(cls, end: socket.socket) -> Intercom:
+    async def over(cls, end: socket.socket) -> IpcChannel:
         """Talk over this end, which is ours from now on."""
         end.setblocking(False)
         reader, writer = await asyncio.open_unix_connection(sock=end)
@@ -223,14 +223,14 @@ class RunOptions:
 
 # Standing orders: what was asked of subscriptions, for processes that start later.
 
-_ASKED = {"pause": Asked.PAUSE, "drain": Asked.DRAIN, "resume": Asked.RUN}
+_ASKED = {"pause": DesiredState.PAUSE, "drain": DesiredState.DRAIN, "resume": DesiredState.RUN}
 
 
 @attrs.frozen(kw_only=True)
 class Order:
     """What one subscription is to do, as a performer would have it after the same words."""
 
-    asked: Asked = Asked.RUN
+    asked: DesiredState = DesiredState.RUN
     concurrency: int | None = None
     """None for what the app says."""
 
@@ -238,30 +238,30 @@ class Order:
         """What is to be done once this was asked as well."""
         if action == "scale":
             return attrs.evolve(self, concurrency=concurrency)
-        if action == "pause" and self.asked is Asked.DRAIN:
+        if action == "pause" and self.asked is DesiredState.DRAIN:
             return self  # As `Performer.ask` has it: a drain hands back more than a pause would.
         return attrs.evolve(self, asked=_ASKED[action])
 
 
-Standing = Mapping[str, Order]
+DesiredStates = Mapping[str, Order]
 """By subscription."""
 UNASKED = Order()
 
 
-def as_json(standing: Standing) -> dict[str, dict[str, Any]]:
+def as_json(standing: DesiredStates) -> dict[str, dict[str, Any]]:
     """For a process to come."""
     return {name: attrs.asdict(order) for name, order in standing.items()}
 
 
-def from_json(found: Mapping[str, Mapping[str, Any]]) -> Standing:
+def from_json(found: Mapping[str, Mapping[str, Any]]) -> DesiredStates:
     """What `as_json` made."""
     return {
-        name: Order(asked=Asked(each["asked"]), concurrency=each["concurrency"])
+        name: Order(asked=DesiredState(each["asked"]), concurrency=each["concurrency"])
         for name, each in found.items()
     }
 
 
-def obey(standing: Standing, dispatcher: Dispatcher) -> None:
+def obey(standing: DesiredStates, dispatcher: Dispatcher) -> None:
     """Have a dispatcher that does not run yet do what was asked of others before it.
 
     A subscription that this version of the app does not have is nobody's to pause.

@@ -170,7 +170,7 @@ def _of(report: ProcessReport, why: str) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class Tally:
+class ProcessTally:
     """What one process, or several together, had counted when they were last heard of."""
 
     counts: Counts = attrs.field(factory=dict)
@@ -178,31 +178,31 @@ class Tally:
     discarded: int = 0
     spilled: int = 0
 
-    def plus(self, other: Tally) -> Tally:
+    def plus(self, other: ProcessTally) -> ProcessTally:
         """Both together."""
-        return Tally(
+        return ProcessTally(
             counts=added(self.counts, other.counts),
             metrics=added_metrics([self.metrics, other.metrics]),
             discarded=self.discarded + other.discarded,
             spilled=self.spilled + other.spilled,
         )
 
-    def lasting(self) -> Tally:
+    def lasting(self) -> ProcessTally:
         """What stays once the process has ended."""
         return attrs.evolve(self, metrics=lasting(self.metrics))
 
-    def with_document(self, found: Mapping[str, Any]) -> Tally:
+    def with_document(self, found: Mapping[str, Any]) -> ProcessTally:
         """Brought up to date by what a process says of all its subscriptions, or of one."""
         told = found.get("subscriptions", [found] if "counts" in found else [])
         counts = {each["name"]: each["counts"] for each in told}
         return attrs.evolve(self, counts={**self.counts, **counts})
 
-    def with_metrics(self, text: bytes) -> Tally:
+    def with_metrics(self, text: bytes) -> ProcessTally:
         """Brought up to date by a process's metrics."""
         return attrs.evolve(self, metrics=parse(text))
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> Tally:
+    def of(cls, said: Mapping[str, Any]) -> ProcessTally:
         """The last word of a process."""
         return cls(
             counts=said["counts"],

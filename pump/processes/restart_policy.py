@@ -25,7 +25,7 @@ RESTART = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(minutes
 
 
 @attrs.frozen(kw_only=True)
-class Ended:
+class ProcessEnd:
     """How a process ended."""
 
     code: int
@@ -58,7 +58,7 @@ class Restart:
 
 
 @attrs.frozen
-class Leave:
+class LeaveEmpty:
     """Its place stays empty."""
 
     exit_code: ExitCode
@@ -71,17 +71,17 @@ class EndRun:
     exit_code: ExitCode
 
 
-Succession = Restart | Leave | EndRun
+NextStep = Restart | LeaveEmpty | EndRun
 
 
-def what_follows(ended: Ended, *, is_starting: bool, until_empty: bool) -> Succession:
+def what_follows(ended: ProcessEnd, *, is_starting: bool, until_empty: bool) -> NextStep:
     """Decide; `is_starting` until each process has been ready once."""
     if ended.was_told:
-        return Leave(ended.exit_code)
+        return LeaveEmpty(ended.exit_code)
     if until_empty and ended.code == ExitCode.OK:
-        return Leave(ExitCode.OK)
+        return LeaveEmpty(ExitCode.OK)
     if ended.code == ExitCode.UNACCEPTABLE:
-        return Leave(ExitCode.UNACCEPTABLE)
+        return LeaveEmpty(ExitCode.UNACCEPTABLE)
     if is_starting and not ended.was_ready and ended.code > 0:
         return EndRun(ended.exit_code)
     return Restart()

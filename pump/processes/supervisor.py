@@ -20,26 +20,26 @@ from ..clock import Clock
 from ..exit_codes import ExitCode
 from ..observability import vocabulary
 from ..observability.log import get_logger
-from .control import Member
-from .ipc import UNASKED, Order, Standing
-from .merged_reports import Counts, Tally
+from .control import Worker
+from .ipc import UNASKED, DesiredStates, Order
+from .merged_reports import Counts, ProcessTally
 from .metrics_sum import Families
 from .restart_policy import (
     RESTART,
-    Ended,
     EndRun,
-    Leave,
+    LeaveEmpty,
+    ProcessEnd,
     Restart,
     failures_after,
     final_code,
     what_follows,
 )
-from .worker_process import Place, PumpProcess, settle
+from .worker_process import WorkerProcess, WorkerSlot, settle
 
 _log = get_logger("pump.supervisor")
 _LOOK_EVERY_S: Final = 0.1
 """How often a process that starts is asked whether it is ready."""
-Start = Callable[[int, Standing], Awaitable[PumpProcess]]
+Start = Callable[[int, DesiredStates], Awaitable[WorkerProcess]]
 """Starts a process of this number, with what was asked of subscriptions before."""
 
 
@@ -47,12 +47,12 @@ class Supervisor:
     """A crew (`health.crew.Crew`) that is kept complete."""
 
     def __init__(self, start: Start, count: int, clock: Clock, *, until_empty: bool) -> None:
-        self._left_behind = Tally()
+        self._left_behind = ProcessTally()
         """What all that have ended had counted."""
         self._start_process = start
         self._clock = clock
         self._until_empty = until_empty
-        self._places = [Place(number) for number in range(1, count + 1)]
+        self._places = [WorkerSlot(number) for number in range(1, count + 1)]
         self._standing: dict[str, Order] = {}
         self._first_has_started = asyncio.Event()
         self._restart_asked = asyncio.Event()
@@ -103,10 +103,10 @@ class Supervisor:
     # -- what it says ----------------------------------------------------------------------------
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> ProcessTally:
         """What was counted so far, by processes that have ended too."""
         living = [each.tally for place in self._places for each in place.processes]
-        return reduce(Tally.plus, living, self._left_behind)
+        return reduce(ProcessTally.plus, living, self._left_behind)
 
     def counted(self) -> Counts:
         return self.tally.counts
@@ -119,7 +119,7 @@ class Supervisor:
             self._standing[subscription] = order
         return self._standing.get(subscription, UNASKED)
 
-    def members(self) -> Sequence[Member]:
+    def members(self) -> Sequence[Worker]:
         return [member for place in self._places for member in place.members(self._clock.now_s())]
 
     # -- running ---------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _keep(self, place: Place) -> None:
+    async def _keep(self, place: WorkerSlot) -> None:
         """Have a process in the place, until it is to stay empty."""
         if place is not self._places[0]:
             await self._first_has_started.wait()
@@ -155,7 +155,7 @@ class Supervisor:
             match what_follows(ended, is_starting=self._is_starting, until_empty=self._until_empty):
                 case Restart():
                     await self._back_off(place, ended, ran_s)
-                case Leave(exit_code):
+                case LeaveEmpty(exit_code):
                     place.left_with, place.last_end = exit_code, ended.how
                     break
                 case EndRun(exit_code):
@@ -164,14 +164,14 @@ class Supervisor:
         place.settle_renewal(False)
         self._first_has_started.set()
 
-    async def _run_one(self, place: Place) -> tuple[Ended, float]:
+    async def _run_one(self, place: WorkerSlot) -> tuple[ProcessEnd, float]:
         """Run a process, and those that take its place, until the place is empty."""
         try:
             place.process = await self._start(place)
         except OSError as error:
             _log.error(vocabulary.PROCESS_DIED, process=place.number, error=str(error))
             place.settle_renewal(False)
-            return Ended(code=ExitCode.UNEXPECTED), 0.0
+            return ProcessEnd(code=ExitCode.UNEXPECTED), 0.0
         # What was asked for while the place was empty is done when this one is ready.
         waiting = self._await_ready(place, place.process, place.promise_renewal())
         self._spawn(waiting, f"ready {place.number}")
@@ -184,14 +184,14 @@ class Supervisor:
         place.process = None  # In the same breath: it is counted once.
         return ended, ran_s
 
-    async def _start(self, place: Place) -> PumpProcess:
+    async def _start(self, place: WorkerSlot) -> WorkerProcess:
         process = await self._start_process(place.number, self._standing)
         _log.info(vocabulary.PROCESS_STARTED, process=place.number, pid=process.pid)
         if self._is_draining:
             process.drain()
         return process
 
-    async def _wait(self, place: Place) -> None:
+    async def _wait(self, place: WorkerSlot) -> None:
         """Return when the place's process has ended, or another one is to take its place."""
         assert place.process is not None
         ending = asyncio.ensure_future(place.process.ended())
@@ -202,11 +202,11 @@ class Supervisor:
             each.cancel()
 
     async def _await_ready(
-        self, place: Place, process: PumpProcess, renewal: asyncio.Future[bool] | None
+        self, place: WorkerSlot, process: WorkerProcess, renewal: asyncio.Future[bool] | None
     ) -> None:
         settle(renewal, await self._becomes_ready(place, process))
 
-    async def _becomes_ready(self, place: Place, process: PumpProcess) -> bool:
+    async def _becomes_ready(self, place: WorkerSlot, process: WorkerProcess) -> bool:
         """Whether it was ready before it ended, or was told to."""
         while not await process.ended_within(_LOOK_EVERY_S):
             if await process.looks_ready() and not process.was_told:
@@ -220,7 +220,7 @@ class Supervisor:
     def _is_starting(self) -> bool:
         return not all(each.has_been_ready for each in self._places)
 
-    def _bury(self, process: PumpProcess, ended: Ended) -> None:
+    def _bury(self, process: WorkerProcess, ended: ProcessEnd) -> None:
         _log.info(
             vocabulary.PROCESS_ENDED,
             process=process.number,
@@ -230,7 +230,7 @@ class Supervisor:
         )
         self._left_behind = self._left_behind.plus(process.tally.lasting())
 
-    async def _back_off(self, place: Place, ended: Ended, ran_s: float) -> None:
+    async def _back_off(self, place: WorkerSlot, ended: ProcessEnd, ran_s: float) -> None:
         now_s = self._clock.now_s()
         place.last_end = ended.how
         place.failures = failures_after(place.failures, ran_s)
@@ -276,7 +276,7 @@ class Supervisor:
                 await place.leaving.ended()
         return not self._is_draining
 
-    async def _renew(self, place: Place) -> None:
+    async def _renew(self, place: WorkerSlot) -> None:
         """Have another process take the place, unless it cannot."""
         try:
             place.successor = successor = await self._start(place)
@@ -294,7 +294,7 @@ class Supervisor:
         self._spawn(self._see_off(place), f"leaving {place.number}")
         place.settle_renewal(True)
 
-    async def _see_off(self, place: Place) -> None:
+    async def _see_off(self, place: WorkerSlot) -> None:
         assert place.leaving is not None
         place.leaving.drain()
         ended = await place.leaving.ended()

@@ -17,9 +17,19 @@ from ..clock import Clock
 from ..exit_codes import ExitCode
 from ..health.wire import Answer, Request
 from ..performer import STEADY_S
-from .ipc import ATTACHED, DRAIN, ENDED, SERVING, STOP, Intercom, Letter, answer_heard, request_said
-from .merged_reports import ProcessReport, ProcessState, Tally
-from .restart_policy import Ended
+from .ipc import (
+    ATTACHED,
+    DRAIN,
+    ENDED,
+    SERVING,
+    STOP,
+    IpcChannel,
+    WorkerStart,
+    answer_heard,
+    request_said,
+)
+from .merged_reports import ProcessReport, ProcessState, ProcessTally
+from .restart_policy import ProcessEnd
 
 ANSWER_S: Final = 2.0
 """How long a process may take to answer: a probe's own patience is a few seconds."""
@@ -27,7 +37,7 @@ _LAST_WORD_S: Final = 1.0
 """How long, after its end, what a process said may still be on its way."""
 
 
-class PumpProcess:
+class WorkerProcess:
     """A process of its own session: Ctrl-C on a terminal reaches it through its supervisor, once.
 
     Orders go over the intercom, not as signals: systemd signals every process of a unit, and a
@@ -35,14 +45,14 @@ class PumpProcess:
     """
 
     def __init__(
-        self, number: int, process: asyncio.subprocess.Process, intercom: Intercom, clock: Clock
+        self, number: int, process: asyncio.subprocess.Process, intercom: IpcChannel, clock: Clock
     ) -> None:
         self.number = number
         self._started_at_s = clock.now_s()
         self.is_ready = False
         """Whether it has once been; set by whoever waits for it."""
         self.was_told = False
-        self.tally = Tally()
+        self.tally = ProcessTally()
         """What it had counted when it was last heard of."""
         self._process = process
         self._intercom = intercom
@@ -53,7 +63,7 @@ class PumpProcess:
         self._ending = asyncio.create_task(self._see_through(), name=f"process {number}")
 
     @classmethod
-    async def start(cls, letter: Letter, clock: Clock) -> PumpProcess:
+    async def start(cls, letter: WorkerStart, clock: Clock) -> WorkerProcess:
         """Start one, and tell it what to run. `OSError` when the machine has no room for it."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -68,7 +78,7 @@ class PumpProcess:
             except BaseException:
                 ours.close()
                 raise
-        intercom = await Intercom.over(ours)
+        intercom = await IpcChannel.over(ours)
         intercom.say(letter.as_message())
         return cls(letter.number, process, intercom, clock)
 
@@ -87,10 +97,10 @@ class PumpProcess:
         """Whether it is gone, and all that it said has been heard."""
         return self._ending.done()
 
-    async def ended(self) -> Ended:
+    async def ended(self) -> ProcessEnd:
         """Return once it is gone; anybody may wait, and give it up."""
         code = await asyncio.shield(self._ending)
-        return Ended(code=code, was_told=self.was_told, was_ready=self.is_ready)
+        return ProcessEnd(code=code, was_told=self.was_told, was_ready=self.is_ready)
 
     async def ended_within(self, delay_s: float) -> bool:
         """Whether it has gone by then; returns as soon as it has."""
@@ -177,7 +187,7 @@ class PumpProcess:
                 case {"event": event} if event == SERVING:
                     self._is_serving = True
                 case {"event": event} if event == ENDED:
-                    self.tally, self._has_said_all = Tally.of(said), True
+                    self.tally, self._has_said_all = ProcessTally.of(said), True
                 case {"id": int(id)} if id in self._asked and not self._asked[id].done():
                     self._asked[id].set_result(answer_heard(said))
 
@@ -189,14 +199,14 @@ Renewal = asyncio.Future[bool]
 
 
 @attrs.define(eq=False)
-class Place:
+class WorkerSlot:
     """Owned by the task that keeps a process in it."""
 
     number: int
-    process: PumpProcess | None = None
-    successor: PumpProcess | None = None
+    process: WorkerProcess | None = None
+    successor: WorkerProcess | None = None
     """Starts, to take the place."""
-    leaving: PumpProcess | None = None
+    leaving: WorkerProcess | None = None
     """Had the place, and drains."""
     restarts: int = 0
     failures: int = 0
@@ -213,7 +223,7 @@ class Place:
     """What is done once the process that has started in the empty place is ready."""
 
     @property
-    def processes(self) -> list[PumpProcess]:
+    def processes(self) -> list[WorkerProcess]:
         """All that belong to it."""
         found = (self.process, self.successor, self.leaving)
         return [each for each in found if each is not None]
@@ -302,8 +312,8 @@ class SeenProcess:
     """A member of the crew (`health.crew.Member`)."""
 
     _report: ProcessReport
-    _process: PumpProcess | None
-    _successor: PumpProcess | None = None
+    _process: WorkerProcess | None
+    _successor: WorkerProcess | None = None
 
     def report(self) -> ProcessReport:
         """How it was a moment ago."""

@@ -39,7 +39,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 @attrs.frozen
-class RunFolder:
+class RedriveFolder:
     """The files of one run. Every method is blocking."""
 
     path: Path
@@ -107,40 +107,40 @@ class QueueFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def runs(self) -> list[RunFolder]:
+    def runs(self) -> list[RedriveFolder]:
         """All runs, the oldest first."""
         with translated(self.path):
             plans = sorted(self.path.glob("*/plan.json"))
-        return [RunFolder(each.parent) for each in plans]
+        return [RedriveFolder(each.parent) for each in plans]
 
-    def unfinished(self, plan: Plan) -> RunFolder | None:
+    def unfinished(self, plan: Plan) -> RedriveFolder | None:
         """The run of this very plan that was cut short, if there is one."""
         for run in reversed(self.runs()):
             if run.has_records and not run.is_done and run.plan() == plan:
                 return run
         return None
 
-    def new_run(self, plan: Plan, now_s: float) -> RunFolder:
+    def new_run(self, plan: Plan, now_s: float) -> RedriveFolder:
         """A folder for a new run. What was cut short before anything was sent is removed."""
         for run in self.runs():
             if not run.has_records:
                 run.remove()
         moment = datetime.fromtimestamp(now_s, UTC).strftime("%Y%m%dT%H%M%S")
-        run = RunFolder(self.path / f"{moment}-{new_id()}")
+        run = RedriveFolder(self.path / f"{moment}-{new_id()}")
         with translated(run.path):
             run.path.mkdir(mode=0o700)
             sync(self.path)
         _write(run.path / "plan.json", attrs.asdict(plan))
         return run
 
-    def sent_before(self, but: RunFolder) -> dict[str, float | None]:
+    def sent_before(self, but: RedriveFolder) -> dict[str, float | None]:
         """What other runs have sent and not removed, and when: it may still be in the dead-letter
         queue.
         """
         unremoved: dict[str, float | None] = {}
         for run in self.runs():
             if run != but:
-                known = Known()
+                known = RecordedProgress()
                 known.read(run.path)
                 unremoved |= {entry: known.sent_at_s(entry) for entry in known.unremoved}
         return unremoved
@@ -293,7 +293,7 @@ def place_of(url: str) -> str:
 SUFFIX = ".record"
 
 
-class Known:
+class RecordedProgress:
     """What the records of a folder say, as far as they have been read. Blocking."""
 
     def __init__(self) -> None:
@@ -388,7 +388,7 @@ class Known:
                 self.note_refused(entries)
 
 
-class Record:
+class RedriveRecord:
     """The record of this process: a new file in the run's folder. Blocking; for one thread.
 
     Each call returns when its line is on the disk; `StorageFailed` when it is not, and then
@@ -453,7 +453,7 @@ def _parsed(line: bytes, path: Path) -> dict[str, Any]:
 
 
 @attrs.frozen(kw_only=True)
-class Counts:
+class RedriveCounts:
     """What became of the dead letters that one consumer received."""
 
     sent: int = 0
@@ -471,11 +471,11 @@ class Counts:
     """Leases that ran out in hand; the broker delivers those messages again."""
     first_refusal: str = ""
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
+    def __add__(self, other: RedriveCounts) -> RedriveCounts:
+        return RedriveCounts(
             **{
                 field.name: getattr(self, field.name) + getattr(other, field.name)
-                for field in attrs.fields(Counts)
+                for field in attrs.fields(RedriveCounts)
                 if field.name != "first_refusal"
             },
             first_refusal=self.first_refusal or other.first_refusal,

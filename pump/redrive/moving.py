@@ -1,10 +1,10 @@
 """Moving: one consumer of the dead-letter queue, that sends what is selected.
 
-| a dead letter is          | it is                                                    |
-|---------------------------|----------------------------------------------------------|
-| recorded as sent          | removed                                                  |
-| selected                  | sent, recorded, removed                                  |
-| neither                   | held, so that it does not come again; handed back at the end |
+| a dead letter is | it is                                                        |
+|------------------|--------------------------------------------------------------|
+| recorded as sent | removed                                                      |
+| selected         | sent, recorded, removed                                      |
+| neither          | held, so that it does not come again; handed back at the end |
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from ..outcome import ABANDON, ACK, Settlement
 from ..ports import Gateway, ProducerPort
 from ..retrying import TRIES, is_passing, pause, settle_all
 from ..subscription import MakeChannels, Subscription
-from .folder import Counts, Known, Record, Silence, is_over
+from .folder import RecordedProgress, RedriveCounts, RedriveRecord, Silence, is_over
 from .rows import KEY_LENGTH, LedgerRows, entry_of, is_among, redriven
 
 
-class Fate(Enum):
+class DeadLetterFate(Enum):
     """What is to be done with a dead letter."""
 
     REMOVE = auto()
@@ -53,11 +53,11 @@ class Fate(Enum):
     HOLD = auto()
 
 
-def fate_of(*, is_sent: bool, is_selected: bool) -> Fate:
+def fate_of(*, is_sent: bool, is_selected: bool) -> DeadLetterFate:
     """Decide. What was sent is never sent again, also when it is not selected this time."""
     if is_sent:
-        return Fate.REMOVE
-    return Fate.SEND if is_selected else Fate.HOLD
+        return DeadLetterFate.REMOVE
+    return DeadLetterFate.SEND if is_selected else DeadLetterFate.HOLD
 
 
 @attrs.frozen(kw_only=True)
@@ -80,7 +80,7 @@ class Task:
     """The most that is sent between two records, and so the most that a crash can repeat."""
 
 
-class Mover:
+class RedriveMover:
     """Moves until nothing is left, or it is told to stop. `counts` tells how far it came."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Mover:
         *,
         rows: LedgerRows,
         stopping: asyncio.Event,
-        on_progress: Callable[[Counts], None] = lambda counts: None,
+        on_progress: Callable[[RedriveCounts], None] = lambda counts: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._gateway = gateway
@@ -103,11 +103,11 @@ class Mover:
         self._on_progress = on_progress
         self._clock = clock
         self._pace = Pace(task.rate, clock)
-        self._known = Known()
+        self._known = RecordedProgress()
         self._left = task.count
         self._looks = 0
         self._last_s = 0.0
-        self.counts = Counts()
+        self.counts = RedriveCounts()
         self.is_full = False
         """It ended because the broker gives no more while so many are held."""
 
@@ -116,9 +116,9 @@ class Mover:
         task = self._task
         await asyncio.to_thread(self._known.read, task.folder)
         self._chosen.note(self._known.take_started())
-        record = await asyncio.to_thread(Record, task.folder)
+        record = await asyncio.to_thread(RedriveRecord, task.folder)
         producer = self._gateway.producer(task.target)
-        sender = Sender(producer, task.target, record, self._clock)
+        sender = RedriveSender(producer, task.target, record, self._clock)
         sender.doubt(self._known.in_doubt)
         hand = Hand(
             self._gateway, task.queue, lease_s=task.lease_s, batch=task.batch, clock=self._clock
@@ -132,7 +132,7 @@ class Mover:
             await producer.aclose()
             record.close()
 
-    async def _move(self, hand: Hand, sender: Sender, record: Record) -> None:
+    async def _move(self, hand: Hand, sender: RedriveSender, record: RedriveRecord) -> None:
         self._last_s = self._clock.now_s()
         while not self._stopping.is_set() and not await self._is_over(hand, record):
             received = await hand.receive()
@@ -144,7 +144,7 @@ class Mover:
             await self._read_others(record)
             await self._take(received, hand, sender, record)
 
-    async def _is_over(self, hand: Hand, record: Record) -> bool:
+    async def _is_over(self, hand: Hand, record: RedriveRecord) -> bool:
         left = self._recount()
         if left > 0 and self._looks:
             await self._read_others(record)
@@ -176,32 +176,34 @@ class Mover:
         return max(0, stats.in_flight - held_count)
 
     async def _take(
-        self, received: Sequence[Delivery], hand: Hand, sender: Sender, record: Record
+        self, received: Sequence[Delivery], hand: Hand, sender: RedriveSender, record: RedriveRecord
     ) -> None:
         fates = [self._fate(each) for each in received]
         by_fate = {
             fate: [d for d, its in zip(received, fates, strict=True) if its is fate]
-            for fate in Fate
+            for fate in DeadLetterFate
         }
-        await self._remove(by_fate[Fate.REMOVE], hand, record)
-        for batch in batches(by_fate[Fate.SEND], self._pace.most_at_once(self._task.batch)):
+        await self._remove(by_fate[DeadLetterFate.REMOVE], hand, record)
+        for batch in batches(
+            by_fate[DeadLetterFate.SEND], self._pace.most_at_once(self._task.batch)
+        ):
             if not await self._pace.wait_for(len(batch), self._stopping):
                 return
             await self._send(batch, hand, sender, record)
 
-    def _fate(self, delivery: Delivery) -> Fate:
+    def _fate(self, delivery: Delivery) -> DeadLetterFate:
         entry = entry_of(delivery)
         return fate_of(
             is_sent=entry in self._known.sent or entry in self._task.sent_before,
             is_selected=self._chosen.has(entry),
         )
 
-    async def _read_others(self, record: Record) -> None:
+    async def _read_others(self, record: RedriveRecord) -> None:
         await asyncio.to_thread(self._known.read, self._task.folder, but=record.path)
         self._chosen.note(self._known.take_started())
 
     async def _send(
-        self, batch: Sequence[Delivery], hand: Hand, sender: Sender, record: Record
+        self, batch: Sequence[Delivery], hand: Hand, sender: RedriveSender, record: RedriveRecord
     ) -> None:
         sent = await sender.send(batch, holds=hand.holds, stopping=self._stopping)
         for delivery, at_s in sent.accepted.items():
@@ -215,7 +217,9 @@ class Mover:
         self._count(sent=len(sent.accepted), repeated=sent.repeated_count)
         await self._remove(list(sent.accepted), hand, record)
 
-    async def _remove(self, deliveries: Sequence[Delivery], hand: Hand, record: Record) -> None:
+    async def _remove(
+        self, deliveries: Sequence[Delivery], hand: Hand, record: RedriveRecord
+    ) -> None:
         task = self._task
         if not deliveries:
             return
@@ -235,7 +239,7 @@ class Mover:
         return self._task.sent_before.get(entry) if at_s is None else at_s
 
     def _count(self, **more: int | str) -> None:
-        self.counts += Counts(**more)  # type: ignore[arg-type]
+        self.counts += RedriveCounts(**more)  # type: ignore[arg-type]
 
 
 def batches(deliveries: Sequence[Delivery], most: int) -> list[list[Delivery]]:
@@ -485,7 +489,7 @@ _ABOUT_THE_QUEUE = (QueueNotFound, AccessDenied, ConfigurationError, StorageFail
 
 
 @attrs.frozen
-class Sent:
+class BatchResult:
     """What became of a batch."""
 
     accepted: Mapping[Delivery, float] = attrs.field(factory=dict)
@@ -494,10 +498,12 @@ class Sent:
     repeated_count: int = 0
 
 
-class Sender:
+class RedriveSender:
     """Sends dead letters to one queue."""
 
-    def __init__(self, producer: ProducerPort, target: str, record: Record, clock: Clock) -> None:
+    def __init__(
+        self, producer: ProducerPort, target: str, record: RedriveRecord, clock: Clock
+    ) -> None:
         self._producer = producer
         self._target = target
         self._record = record
@@ -514,13 +520,13 @@ class Sender:
         *,
         holds: Callable[[Delivery], bool],
         stopping: asyncio.Event,
-    ) -> Sent:
+    ) -> BatchResult:
         """Send what is still held; return when each is accepted and recorded, or refused.
 
         Every message id is in a batch once. Raises when the target cannot be reached, and
         `StorageFailed` when what was sent cannot be recorded.
         """
-        sent = Sent()
+        sent = BatchResult()
         left = list(deliveries)
         for attempt in range(1, TRIES + 1):
             left = [each for each in left if holds(each)]
@@ -539,7 +545,7 @@ class Sender:
 
     async def _once(
         self, deliveries: Sequence[Delivery]
-    ) -> tuple[Sent, list[Delivery], PumpError | None]:
+    ) -> tuple[BatchResult, list[Delivery], PumpError | None]:
         """What came of one try, what is to be tried again, and why."""
         entries = {each: entry_of(each) for each in deliveries}
         batch = await asyncio.to_thread(self._record.sending, list(entries.values()))
@@ -555,7 +561,7 @@ class Sender:
         self._in_doubt -= repeated
         self._in_doubt |= {entries[each] for each in again}
         refused = tuple((each, failures[each.message.id]) for each in failed if each not in again)
-        sent = Sent(dict.fromkeys(accepted, at_s), refused, len(repeated))
+        sent = BatchResult(dict.fromkeys(accepted, at_s), refused, len(repeated))
         error = failures[again[0].message.id] if again else None
         return sent, again, error if isinstance(error, PumpError) else None
 
@@ -580,8 +586,8 @@ class Sender:
         return {}
 
 
-def _joined(one: Sent, other: Sent) -> Sent:
-    return Sent(
+def _joined(one: BatchResult, other: BatchResult) -> BatchResult:
+    return BatchResult(
         {**one.accepted, **other.accepted},
         one.refused + other.refused,
         one.repeated_count + other.repeated_count,

@@ -114,7 +114,7 @@ def event_of(delivery: Delivery, target: str) -> RedrivenEvent:
 # `VISIBLE` is what the command line's help and the documentation list.
 
 
-class Kind(StrEnum):
+class DeadLetterKind(StrEnum):
     """What a column holds."""
 
     TEXT = "text"
@@ -126,33 +126,41 @@ class Kind(StrEnum):
 
 
 @attrs.frozen
-class Column:
+class DeadLetterColumn:
     """One column of the table `dead_letters`."""
 
     name: str
-    kind: Kind
+    kind: DeadLetterKind
     meaning: str
 
 
 VISIBLE = (
-    Column("id", Kind.TEXT, "the application's id of the message"),
-    Column("type", Kind.TEXT, "its type; empty when the sender named none"),
-    Column("reason", Kind.TEXT, "why it was rejected: DeliveryError, Unacceptable, or your own"),
-    Column("detail", Kind.TEXT, "what the rejection says: the error, in its own words"),
-    Column("attempts", Kind.INTEGER, "deliveries before it was rejected"),
-    Column("rejected_at", Kind.TIME, "when it was rejected"),
-    Column("original_queue", Kind.TEXT, "where it was rejected"),
-    Column("created_at", Kind.TIME, "when its sender made it"),
-    Column("body", Kind.TEXT, "its body, null when that is not text"),
-    Column("body_bytes", Kind.INTEGER, "how long its body is"),
-    Column("content_type", Kind.TEXT, "what its body is"),
-    Column("correlation_id", Kind.TEXT, "what it belongs to"),
-    Column("message_group", Kind.TEXT, "its ordering key"),
-    Column("headers", Kind.MAP, "all its headers, as headers['name']"),
+    DeadLetterColumn("id", DeadLetterKind.TEXT, "the application's id of the message"),
+    DeadLetterColumn("type", DeadLetterKind.TEXT, "its type; empty when the sender named none"),
+    DeadLetterColumn(
+        "reason",
+        DeadLetterKind.TEXT,
+        "why it was rejected: DeliveryError, Unacceptable, or your own",
+    ),
+    DeadLetterColumn(
+        "detail", DeadLetterKind.TEXT, "what the rejection says: the error, in its own words"
+    ),
+    DeadLetterColumn("attempts", DeadLetterKind.INTEGER, "deliveries before it was rejected"),
+    DeadLetterColumn("rejected_at", DeadLetterKind.TIME, "when it was rejected"),
+    DeadLetterColumn("original_queue", DeadLetterKind.TEXT, "where it was rejected"),
+    DeadLetterColumn("created_at", DeadLetterKind.TIME, "when its sender made it"),
+    DeadLetterColumn("body", DeadLetterKind.TEXT, "its body, null when that is not text"),
+    DeadLetterColumn("body_bytes", DeadLetterKind.INTEGER, "how long its body is"),
+    DeadLetterColumn("content_type", DeadLetterKind.TEXT, "what its body is"),
+    DeadLetterColumn("correlation_id", DeadLetterKind.TEXT, "what it belongs to"),
+    DeadLetterColumn("message_group", DeadLetterKind.TEXT, "its ordering key"),
+    DeadLetterColumn("headers", DeadLetterKind.MAP, "all its headers, as headers['name']"),
 )
 COLUMNS = (
-    Column("key", Kind.TEXT, "how the redrive knows it again"),
-    Column("entry", Kind.TEXT, "the key, and the broker's id where that is known"),
+    DeadLetterColumn("key", DeadLetterKind.TEXT, "how the redrive knows it again"),
+    DeadLetterColumn(
+        "entry", DeadLetterKind.TEXT, "the key, and the broker's id where that is known"
+    ),
     *VISIBLE,
 )
 NAMES = ", ".join(each.name for each in VISIBLE)
@@ -227,10 +235,10 @@ def schema() -> Any:
     """The Arrow schema of `COLUMNS`."""
     pa = pyarrow()
     types = {
-        Kind.TEXT: pa.string(),
-        Kind.INTEGER: pa.int64(),
-        Kind.TIME: pa.timestamp("us", tz="UTC"),
-        Kind.MAP: pa.map_(pa.string(), pa.string()),
+        DeadLetterKind.TEXT: pa.string(),
+        DeadLetterKind.INTEGER: pa.int64(),
+        DeadLetterKind.TIME: pa.timestamp("us", tz="UTC"),
+        DeadLetterKind.MAP: pa.map_(pa.string(), pa.string()),
     }
     return pa.schema([pa.field(each.name, types[each.kind]) for each in COLUMNS])
 

@@ -20,17 +20,17 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import Throttled
 from ..ports import Gateway
 from ..queue_browser import Seen, survey
-from .folder import Counts, Known, Plan, QueueFolder, RunFolder, lease_for
-from .moving import Mover, Task
+from .folder import Plan, QueueFolder, RecordedProgress, RedriveCounts, RedriveFolder, lease_for
+from .moving import RedriveMover, Task
 from .rows import KEY_LENGTH, LedgerRows, SnapshotWriter, is_among, row_of
 from .selection import Picture, Selector, entries_in, picture_of
 
 
 @attrs.frozen(kw_only=True)
-class Prepared:
+class PreparedRun:
     """A run whose selection is made; nothing has been sent yet, or nothing by this process."""
 
-    run: RunFolder
+    run: RedriveFolder
     plan: Plan
     picture: Picture
     """What is still to be sent."""
@@ -71,7 +71,7 @@ async def prepare(
     stopping: asyncio.Event,
     on_seen: Callable[[int], None] = lambda count: None,
     clock: Clock = SYSTEM_CLOCK,
-) -> Prepared:
+) -> PreparedRun:
     """Find the run of this plan that was cut short, or take a snapshot and select from it.
 
     Raises `ConfigurationError` for a predicate that cannot be one, before the queue is touched,
@@ -102,19 +102,19 @@ async def prepare(
 
 async def move(
     gateway: Gateway,
-    prepared: Prepared,
+    prepared: PreparedRun,
     task: Task,
     *,
     rows: LedgerRows,
     stopping: asyncio.Event,
-    on_moved: Callable[[Counts], None] = lambda counts: None,
+    on_moved: Callable[[RedriveCounts], None] = lambda counts: None,
     clock: Clock = SYSTEM_CLOCK,
-) -> Mover:
+) -> RedriveMover:
     """Send what is selected, in this process; what it has done, also when it raises, is in the
     record.
     """
     selected, _ = await asyncio.to_thread(entries_in, prepared.run.selection)
-    mover = Mover(
+    mover = RedriveMover(
         gateway,
         task,
         selected,
@@ -128,7 +128,7 @@ async def move(
 
 
 @attrs.frozen(kw_only=True)
-class Left:
+class Remainder:
     """What the records say of a selection: what is not sent, and what was sent and not removed."""
 
     unsent: int
@@ -140,17 +140,17 @@ class Left:
         return bool(self.unsent or self.unremoved)
 
 
-def left_of(prepared: Prepared) -> Left:
+def left_of(prepared: PreparedRun) -> Remainder:
     """How much of the selection is not done, as the records say. Blocking."""
     selected, count = entries_in(prepared.run.selection)
-    known = Known()
+    known = RecordedProgress()
     known.read(prepared.run.path)
     removed = sum(is_among(entry, selected) for entry in known.removed)
     unremoved = sum(is_among(entry, selected) for entry in known.unremoved)
-    return Left(unsent=count - removed - unremoved, unremoved=unremoved)
+    return Remainder(unsent=count - removed - unremoved, unremoved=unremoved)
 
 
-def finish(prepared: Prepared, counts: Counts) -> None:
+def finish(prepared: PreparedRun, counts: RedriveCounts) -> None:
     """Note the end, and remove what quotes messages; the records stay. Blocking."""
     prepared.run.end(attrs.asdict(counts))
     prepared.run.remove_data()
@@ -166,7 +166,7 @@ def _interrupting(selector: Selector) -> Iterator[None]:
         raise
 
 
-def _begin(run: RunFolder, selector: Selector, seen: int, waiting: int) -> None:
+def _begin(run: RedriveFolder, selector: Selector, seen: int, waiting: int) -> None:
     plan = run.plan()
     assert plan is not None
     selector.select(run.snapshot, plan.where, plan.limit, run.selection)
@@ -181,14 +181,14 @@ def _begin(run: RunFolder, selector: Selector, seen: int, waiting: int) -> None:
     )
 
 
-def _prepared(folder: QueueFolder, run: RunFolder, plan: Plan, is_resumed: bool) -> Prepared:
+def _prepared(folder: QueueFolder, run: RedriveFolder, plan: Plan, is_resumed: bool) -> PreparedRun:
     begun = run.begun()
-    known = Known()
+    known = RecordedProgress()
     known.read(run.path)
     entries = known.sent | known.removed
     # A snapshot that saw no broker's ids has the keys alone.
     done = entries | {entry[:KEY_LENGTH] for entry in entries}
-    return Prepared(
+    return PreparedRun(
         run=run,
         plan=plan,
         picture=picture_of(run.selection, but=done),
@@ -221,7 +221,7 @@ async def take_snapshot(
     as a delivery of each message.
     """
     writer = await asyncio.to_thread(SnapshotWriter, path)
-    rows = _Rows(writer, on_seen)
+    rows = _RowWriter(writer, on_seen)
     try:
         async with survey(gateway, queue, clock=clock) as batches:
             try:
@@ -241,7 +241,7 @@ async def take_snapshot(
     return None if stopping.is_set() else rows.count
 
 
-class _Rows:
+class _RowWriter:
     """Gathers rows for the writer. A message whose lease was lost meanwhile is seen again."""
 
     def __init__(self, writer: SnapshotWriter, on_seen: Callable[[int], None]) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import queries
-from .engine import Engine, Rows
+from .engine import Rows, SqlEngine
 from .fingerprint import normalised
-from .queries import Prepared, prepare
-from .tables import BY_NAME, Kind, Results
+from .queries import PreparedTables, prepare
+from .tables import BY_NAME, Results, ValueKind
 
 Progress = Callable[[str], None]
 _SEPARATOR = "\x1f"
@@ -18,12 +18,12 @@ _MAX_NAMES = 5
 """So many types, queues or reasons of a cluster are named."""
 
 
-def analyse(engine: Engine, *, has_dead_letters: bool, progress: Progress) -> Results:
+def analyse(engine: SqlEngine, *, has_dead_letters: bool, progress: Progress) -> Results:
     """Every table but the snapshot, each in an order that does not depend on the engine."""
     progress("reading the ledger")
     prepared = prepare(engine)
     progress("counting")
-    counts = Counts(engine.rows(queries.counts()), prepared)
+    counts = FoundCounts(engine.rows(queries.counts()), prepared)
     results = counts.tables()
     progress("following messages")
     results["messages"] = sorted(engine.rows(queries.messages(engine.dialect)), key=_by_count)
@@ -54,7 +54,7 @@ def analyse(engine: Engine, *, has_dead_letters: bool, progress: Progress) -> Re
     return {name: _typed(name, results[name]) for name in BY_NAME}
 
 
-def _latency(engine: Engine, prepared: Prepared) -> Results:
+def _latency(engine: SqlEngine, prepared: PreparedTables) -> Results:
     rows = engine.rows(queries.latency(prepared.bucket_us))
     by_type = [row for row in rows if row[0] != queries.OVER_TIME]
     over_time = [(int(row[1]), *row[2:]) for row in rows if row[0] == queries.OVER_TIME]
@@ -67,12 +67,12 @@ def _latency(engine: Engine, prepared: Prepared) -> Results:
     }
 
 
-def _type_count(engine: Engine) -> int:
+def _type_count(engine: SqlEngine) -> int:
     counts = engine.rows("SELECT max(type_count) FROM known_types")
     return counts[0][0] or 0
 
 
-def _clusters(engine: Engine) -> tuple[int, Rows]:
+def _clusters(engine: SqlEngine) -> tuple[int, Rows]:
     engine.keep("top_clusters", queries.top_clusters(engine.dialect))
     top = engine.rows(
         "SELECT fingerprint, n, messages, cluster_count, text_count FROM top_clusters"
@@ -122,7 +122,7 @@ def _named(counts: Counter[str]) -> str:
     return ", ".join([*names[:_MAX_NAMES], *([f"and {more} more"] if more > 0 else [])])
 
 
-def _poison(engine: Engine) -> Rows:
+def _poison(engine: SqlEngine) -> Rows:
     engine.keep("poison", queries.POISON)
     found = engine.rows(queries.POISON_ROWS)
     if not found:
@@ -138,7 +138,7 @@ def _poison(engine: Engine) -> Rows:
     return sorted(rows, key=lambda row: (-row[5], -row[4], -row[3], row[0]))
 
 
-def _dead_letters(engine: Engine) -> tuple[int, Rows]:
+def _dead_letters(engine: SqlEngine) -> tuple[int, Rows]:
     found = engine.rows(queries.DEAD_LETTER_GROUPS)
     rows = []
     for *group, n, attempts, oldest, newest, example, _ in found:
@@ -173,13 +173,13 @@ def _typed(name: str, rows: Rows) -> Rows:
     ]
 
 
-def _value(value: Any, kind: Kind) -> Any:
+def _value(value: Any, kind: ValueKind) -> Any:
     if value is None:
         return None
     match kind:
-        case Kind.TEXT:
+        case ValueKind.TEXT:
             return str(value)
-        case Kind.COUNT | Kind.TIME:
+        case ValueKind.COUNT | ValueKind.TIME:
             return int(value)
         case _:
             return float(value)
@@ -192,10 +192,10 @@ _STATUS_COUNT = 8
 """Deliveries, failed, and one a status."""
 
 
-class Counts:
+class FoundCounts:
     """What `queries.counts` yields."""
 
-    def __init__(self, rows: Rows, prepared: Prepared) -> None:
+    def __init__(self, rows: Rows, prepared: PreparedTables) -> None:
         self._prepared = prepared
         self._rows: dict[tuple[str, ...], list[tuple[Any, ...]]] = {
             each: [] for each in queries.SETS

@@ -12,7 +12,7 @@ from math import ceil, floor, log10
 from typing import Any, NamedTuple
 
 from ..observability.redaction import scrub
-from .tables import Column, Kind
+from .tables import ResultColumn, ValueKind
 
 _MIN_COLUMNS = 8
 """So that one column alone is no wall."""
@@ -374,25 +374,25 @@ def moment(time_us: int, pattern: str = "%Y-%m-%d %H:%M:%S") -> str:
     return (_EPOCH + since).strftime(pattern)
 
 
-_FORMATS: dict[Kind, Callable[[Any], str]] = {
-    Kind.COUNT: count,
-    Kind.SHARE: share,
-    Kind.RATE: rate,
-    Kind.SECONDS: seconds,
+_FORMATS: dict[ValueKind, Callable[[Any], str]] = {
+    ValueKind.COUNT: count,
+    ValueKind.SHARE: share,
+    ValueKind.RATE: rate,
+    ValueKind.SECONDS: seconds,
 }
 
 
-def shown(value: Any, kind: Kind) -> str:
+def shown(value: Any, kind: ValueKind) -> str:
     """The inside of a cell."""
     if value is None or value == "":
         return NOTHING
-    if kind is Kind.TEXT:
+    if kind is ValueKind.TEXT:
         return text(value if len(value) <= _MAX_TEXT else f"{value[:_MAX_TEXT]}…")
-    if kind is Kind.TIME:
+    if kind is ValueKind.TIME:
         return f'<span title="{moment(value)} UTC">{moment(value, "%Y-%m-%d %H:%M")}</span>'
     return (
         '<span class="zero">0</span>'
-        if value == 0 and kind is Kind.COUNT
+        if value == 0 and kind is ValueKind.COUNT
         else escape(_FORMATS[kind](value))
     )
 
@@ -404,7 +404,7 @@ def plural(number: int, noun: str) -> str:
 
 def table(
     caption: str,
-    columns: Sequence[Column],
+    columns: Sequence[ResultColumn],
     rows: Iterable[Sequence[str]],
     *,
     note: str = "",

@@ -12,8 +12,8 @@ from ..errors import ConfigurationError
 from ..stores.ledger.schema import COLUMNS
 from .engine import Dialect, DuckdbDialect, EngineFailed, Rows
 from .queries import in_scope
-from .source import Scope, Source
-from .tables import SNAPSHOT, Kind
+from .source import ReportScope, Source
+from .tables import SNAPSHOT, ValueKind
 
 MEMORY_LIMIT = "3GB"
 """What does not fit is put on the disk."""
@@ -49,7 +49,7 @@ class DuckdbEngine:
 
 
 @contextmanager
-def duckdb_engine(source: Source, scope: Scope) -> Iterator[DuckdbEngine]:
+def duckdb_engine(source: Source, scope: ReportScope) -> Iterator[DuckdbEngine]:
     """An engine over a source; `ConfigurationError` when DuckDB is not installed."""
     if find_spec("duckdb") is None:
         raise ConfigurationError("duckdb", "not installed", "try: pip install 'pumphouse[report]'")
@@ -83,7 +83,7 @@ def _every(source: Source) -> str:
 def _dead_letters(path: Path) -> str:
     columns = [
         f"epoch_us({each.name}) AS {each.name.removesuffix('_at')}_us"
-        if each.kind is Kind.TIME
+        if each.kind is ValueKind.TIME
         else each.name
         for each in SNAPSHOT.columns
     ]

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from .fingerprint import LENGTH, MAX_TEXT, REPLACEMENTS, Replacement
-from .source import Scope, Source
+from .source import ReportScope, Source
 
 # Dialects: the few places where the SQL of DuckDB and that of Spark differ.
 
@@ -77,7 +77,7 @@ class EngineFailed(Exception):
     """The engine gave up on a query, as it does on a damaged file."""
 
 
-class Engine(Protocol):
+class SqlEngine(Protocol):
     """Runs SQL over the views `raw` (the ledger's rows in scope, with `time_us` for `time`) and
     `dead_letters` (when a snapshot was given). Everything raises `EngineFailed`.
     """
@@ -95,5 +95,5 @@ class Engine(Protocol):
         """What a query yields: few rows, which fit into memory."""
 
 
-MakeEngine = Callable[[Source, Scope], AbstractContextManager[Engine]]
+MakeEngine = Callable[[Source, ReportScope], AbstractContextManager[SqlEngine]]
 """An engine over a source, closed at the end."""

@@ -15,7 +15,7 @@ from ..errors import ConfigurationError, StorageFailed
 from ..stores.ledger.rows import translated
 from .analysis import analyse
 from .engine import EngineFailed, MakeEngine
-from .source import Scope, Skipped, Source, ledger_source, no_ledger, without_damaged
+from .source import ReportScope, Skipped, Source, ledger_source, no_ledger, without_damaged
 from .tables import BY_NAME, SNAPSHOT, TABLES, Results
 
 Progress = Callable[[str], None]
@@ -31,7 +31,7 @@ class ReportOptions:
     """A path or a URL; None leaves outcomes out."""
     dead_letters: Path | None = None
     """A snapshot that `take_snapshot` wrote."""
-    scope: Scope = Scope()
+    scope: ReportScope = ReportScope()
     force: bool = False
     """Write into the folder whatever else is in it."""
 
@@ -140,7 +140,7 @@ class Heading:
 
     ledger: str | None
     engine: str
-    scope: Scope
+    scope: ReportScope
     made_at_s: float
     skipped: tuple[Skipped, ...] = ()
 

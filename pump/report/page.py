@@ -24,7 +24,7 @@ from .charts import (
 )
 from .job import Heading
 from .queries import ALL_TYPES
-from .tables import BY_NAME, Column, Kind, Results
+from .tables import BY_NAME, ResultColumn, Results, ValueKind
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """Whatever a text of the ledger may get past the escaping, the browser loads and runs nothing."""
@@ -207,7 +207,7 @@ def clusters(results: Results) -> str:
         return "<p>No failure left a text.</p>"
     most = rows[0]["count"]
     columns = _columns("clusters", "count", "share", "messages", "dead_lettered")
-    columns += [Column("pattern", Kind.TEXT, "what they have in common")]
+    columns += [ResultColumn("pattern", ValueKind.TEXT, "what they have in common")]
     columns += _columns("clusters", "first_seen", "last_seen")
     cells = [
         [
@@ -307,11 +307,15 @@ def _breakdown(results: Results, name: str, title: str) -> str:
     declared = BY_NAME[name].columns
     columns = [
         declared[0],
-        Column("outcomes", Kind.TEXT, "in what proportions deliveries ended"),
+        ResultColumn("outcomes", ValueKind.TEXT, "in what proportions deliveries ended"),
         *(each for each in declared[1:] if each.name not in ("failed", "redriven", "first_seen")),
     ]
     cells = [
-        [shown(row[0], Kind.TEXT), _mix(_named(name, row)), *_cells(columns[2:], _named(name, row))]
+        [
+            shown(row[0], ValueKind.TEXT),
+            _mix(_named(name, row)),
+            *_cells(columns[2:], _named(name, row)),
+        ]
         for row in results[name][:MAX_ROWS]
     ]
     return f"<h3>{title}</h3>{table(title, columns, cells, note=_more(results[name], name))}"
@@ -323,11 +327,11 @@ def _times(results: Results, metric: str, title: str) -> str:
         return ""
     low = min(row["p50_s"] for row in rows)
     high = max(row["max_s"] for row in rows)
-    columns = [Column("spread", Kind.TEXT, "p50, p90 and p99 on a scale of decades")]
+    columns = [ResultColumn("spread", ValueKind.TEXT, "p50, p90 and p99 on a scale of decades")]
     columns = [*_columns("latency", "type"), *columns, *BY_NAME["latency"].columns[2:]]
     cells = [
         [
-            shown(row["type"], Kind.TEXT),
+            shown(row["type"], ValueKind.TEXT),
             charts.spread(low, [row[each] for each in ("p50_s", "p90_s", "p99_s", "max_s")], high),
             *_cells(columns[2:], row),
         ]
@@ -384,12 +388,12 @@ def _named(name: str, row: Row) -> dict[str, Any]:
     return dict(zip((each.name for each in BY_NAME[name].columns), row, strict=True))
 
 
-def _columns(name: str, *wanted: str) -> list[Column]:
+def _columns(name: str, *wanted: str) -> list[ResultColumn]:
     by_name = {each.name: each for each in BY_NAME[name].columns}
     return [by_name[each] for each in wanted]
 
 
-def _cells(columns: Sequence[Column], row: dict[str, Any]) -> list[str]:
+def _cells(columns: Sequence[ResultColumn], row: dict[str, Any]) -> list[str]:
     return [shown(row[each.name], each.kind) for each in columns]
 
 

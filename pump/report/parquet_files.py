@@ -11,15 +11,15 @@ import pyarrow.parquet as pq
 
 from ..stores.ledger.parquet import SCHEMA, arrow_translated, check_columns, opened
 from ..stores.ledger.rows import translated
-from .tables import Kind, ResultTable
+from .tables import ResultTable, ValueKind
 
 _TYPES = {
-    Kind.TEXT: pa.string(),
-    Kind.COUNT: pa.int64(),
-    Kind.SHARE: pa.float64(),
-    Kind.RATE: pa.float64(),
-    Kind.SECONDS: pa.float64(),
-    Kind.TIME: pa.timestamp("us", tz="UTC"),
+    ValueKind.TEXT: pa.string(),
+    ValueKind.COUNT: pa.int64(),
+    ValueKind.SHARE: pa.float64(),
+    ValueKind.RATE: pa.float64(),
+    ValueKind.SECONDS: pa.float64(),
+    ValueKind.TIME: pa.timestamp("us", tz="UTC"),
 }
 _ROWS_AT_ONCE = 65_536
 

@@ -9,22 +9,22 @@ from __future__ import annotations
 import attrs
 
 from ..stores.ledger.schema import COLUMNS
-from .engine import Dialect, Engine
+from .engine import Dialect, SqlEngine
 from .fingerprint import MAX_TEXT
-from .source import Scope, bucket_length_us
+from .source import ReportScope, bucket_length_us
 
 # Preparing: from the ledger's raw rows to the tables that the queries read.
 #
-# | name | |
-# |---|---|
-# | `raw` | rows in scope, as they were written |
-# | `repeated` | hashes of (message, attempt, subscription, queue) that occur more than once |
-# | `affected` | hashes of the messages these belong to |
-# | `outcomes` | every delivery once |
-# | `known_types` | the most frequent types, numbered |
-# | `labelled` | `outcomes` with rare types under one name |
-# | `cube` | counts by slot of time, type, queue, reason, attempt and status |
-# | `failed` | deliveries that were not processed, with their fingerprints |
+# | name          |                                                                             |
+# |---------------|-----------------------------------------------------------------------------|
+# | `raw`         | rows in scope, as they were written                                         |
+# | `repeated`    | hashes of (message, attempt, subscription, queue) that occur more than once |
+# | `affected`    | hashes of the messages these belong to                                      |
+# | `outcomes`    | every delivery once                                                         |
+# | `known_types` | the most frequent types, numbered                                           |
+# | `labelled`    | `outcomes` with rare types under one name                                   |
+# | `cube`        | counts by slot of time, type, queue, reason, attempt and status             |
+# | `failed`      | deliveries that were not processed, with their fingerprints                 |
 #
 # Rows that repeat are rare, and to sort ten million rows in order to find them is dear. So hashes
 # are counted first; only the messages that they point at are looked at row by row.
@@ -43,7 +43,7 @@ _KEY = ("message_id", "attempts", "subscription", "queue")
 
 
 @attrs.frozen(kw_only=True)
-class Prepared:
+class PreparedTables:
     """What is known when the tables are there."""
 
     raw_count: int
@@ -59,7 +59,7 @@ class Prepared:
         return max((self.last_us - self.first_us) / 1e6, 1.0)
 
 
-def in_scope(scope: Scope, dialect: Dialect) -> str:
+def in_scope(scope: ReportScope, dialect: Dialect) -> str:
     """The condition for a row to be looked at."""
     conditions = [f"time_us >= {scope.since_us}"]
     if scope.until_us is not None:
@@ -69,7 +69,7 @@ def in_scope(scope: Scope, dialect: Dialect) -> str:
     return " AND ".join(conditions)
 
 
-def prepare(engine: Engine) -> Prepared:
+def prepare(engine: SqlEngine) -> PreparedTables:
     """Make the tables."""
     [(raw_count, first_us, last_us)] = engine.rows(
         "SELECT count(*), min(time_us), max(time_us) FROM raw"
@@ -79,7 +79,7 @@ def prepare(engine: Engine) -> Prepared:
     _make_labelled(engine)
     _make_cube(engine, bucket_us)
     _make_failed(engine)
-    return Prepared(
+    return PreparedTables(
         raw_count=raw_count,
         first_us=first_us,
         last_us=last_us,
@@ -87,7 +87,7 @@ def prepare(engine: Engine) -> Prepared:
     )
 
 
-def _make_outcomes(engine: Engine) -> None:
+def _make_outcomes(engine: SqlEngine) -> None:
     hashed = engine.dialect.hashed
     engine.keep(
         "repeated",
@@ -152,7 +152,7 @@ def _sorted_out(hashed_id: str) -> str:
     SELECT {_COLUMNS} FROM ranked WHERE place = 1"""
 
 
-def _make_labelled(engine: Engine) -> None:
+def _make_labelled(engine: SqlEngine) -> None:
     engine.keep(
         "known_types",
         f"""SELECT type, CASE WHEN type = '' THEN 0 ELSE place END AS code, type_count FROM (
@@ -170,7 +170,7 @@ def _make_labelled(engine: Engine) -> None:
     )
 
 
-def _make_cube(engine: Engine, bucket_us: int) -> None:
+def _make_cube(engine: SqlEngine, bucket_us: int) -> None:
     engine.keep(
         "cube",
         f"""SELECT bucket_us, type, queue, reason, attempt, status, count(*) AS n,
@@ -181,7 +181,7 @@ def _make_cube(engine: Engine, bucket_us: int) -> None:
     )
 
 
-def _make_failed(engine: Engine) -> None:
+def _make_failed(engine: SqlEngine) -> None:
     engine.keep(
         "failed",
         f"""SELECT time_us, message_id, type, queue, subscription, status, attempts, reason,

@@ -42,7 +42,7 @@ def no_ledger(scratch: Path) -> Source:
     return Source(gathered=_write([], scratch, "none"), scratch=scratch)
 
 
-def ledger_source(where: str | Path, scope: Scope, scratch: Path) -> Source:
+def ledger_source(where: str | Path, scope: ReportScope, scratch: Path) -> Source:
     """The source for a ledger that is there, be it written meanwhile; nothing of it is changed."""
     location = locate(where)
     if not location.path.exists():
@@ -72,14 +72,14 @@ def without_damaged(source: Source) -> Source:
     return attrs.evolve(source, files=tuple(sound), skipped=tuple(skipped))
 
 
-def _sqlite(path: Path, scope: Scope, scratch: Path) -> Source:
+def _sqlite(path: Path, scope: ReportScope, scratch: Path) -> Source:
     parquet_module()
     with snapshot(path, FORMAT) as connection:
         gathered = _write(_sqlite_rows(connection, scope), scratch, "sqlite")
     return Source(gathered=gathered, scratch=scratch)
 
 
-def _sqlite_rows(connection: sqlite3.Connection, scope: Scope) -> Iterator[list[Row]]:
+def _sqlite_rows(connection: sqlite3.Connection, scope: ReportScope) -> Iterator[list[Row]]:
     # A file that was just made may have no table yet.
     found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'outcomes'")
     if found.fetchone() is None:
@@ -93,7 +93,7 @@ def _sqlite_rows(connection: sqlite3.Connection, scope: Scope) -> Iterator[list[
         yield [Row._make(each) for each in some]
 
 
-def _folder(folder: Path, scope: Scope, scratch: Path) -> Source:
+def _folder(folder: Path, scope: ReportScope, scratch: Path) -> Source:
     parquet_module()
     gathering = _Gathering(folder, scope, scratch)
     with ExitStack() as stack:
@@ -109,7 +109,7 @@ def _folder(folder: Path, scope: Scope, scratch: Path) -> Source:
 class _Gathering:
     """Finds out what of a folder is the ledger's, and notes what is not."""
 
-    def __init__(self, folder: Path, scope: Scope, scratch: Path) -> None:
+    def __init__(self, folder: Path, scope: ReportScope, scratch: Path) -> None:
         self._folder = folder
         self._scope = scope
         self._scratch = scratch
@@ -225,7 +225,7 @@ _DAY_US = 86_400_000_000
 
 
 @attrs.frozen(kw_only=True)
-class Scope:
+class ReportScope:
     """From when (microseconds since 1970) until when, that moment excluded, and of which types."""
 
     since_us: int = 0

@@ -26,9 +26,9 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import ConfigurationError, PumpError
 from ..gateway_url import gateway_from_url
 from ..ids import new_id
-from ..redrive.folder import Counts, Known, RunFolder
-from ..redrive.moving import Mover, Task
-from ..redrive.rows import COLUMNS, SHOWN, Kind, LedgerRows, sync, written
+from ..redrive.folder import RecordedProgress, RedriveCounts, RedriveFolder
+from ..redrive.moving import RedriveMover, Task
+from ..redrive.rows import COLUMNS, SHOWN, DeadLetterKind, LedgerRows, sync, written
 from ..redrive.selection import entries_in, unfit
 from ..stores.ledger.parquet_ledger import ParquetLedger
 
@@ -56,18 +56,18 @@ def count_tasks(left: int, slots: int, asked: int | None) -> int:
 
 async def run_errands(
     spark: Any,
-    errand: Errand,
+    errand: RedriveTask,
     tasks: int,
     *,
     stopping: asyncio.Event,
-    on_moved: Callable[[Counts], None] = lambda counts: None,
+    on_moved: Callable[[RedriveCounts], None] = lambda counts: None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ErrandEnd:
     """Run the tasks to their end, or to the end of their batches when told to stop.
 
     Each has its share of the rate. Cancelled, it kills them. `JobFailed` when Spark gave up.
     """
-    folder = RunFolder(errand.task.folder)
+    folder = RedriveFolder(errand.task.folder)
     await asyncio.to_thread(folder.stop.unlink, missing_ok=True)
     watching = asyncio.create_task(
         _watch_progress(folder, stopping, on_moved, clock), name="progress"
@@ -88,13 +88,13 @@ async def run_errands(
         await asyncio.wait([watching])
 
 
-def _shared(errand: Errand, tasks: int) -> Errand:
+def _shared(errand: RedriveTask, tasks: int) -> RedriveTask:
     rate = errand.task.rate
     share = None if rate is None else rate / tasks
     return attrs.evolve(errand, task=attrs.evolve(errand.task, rate=share))
 
 
-def _collect(spark: Any, errand: Errand, tasks: int, group: str) -> list[ErrandEnd]:
+def _collect(spark: Any, errand: RedriveTask, tasks: int, group: str) -> list[ErrandEnd]:
     context = spark.sparkContext
     context.setJobGroup(group, f"pump redrive in {tasks} tasks")
     numbers = context.parallelize(range(tasks), tasks)
@@ -106,10 +106,13 @@ def _collect(spark: Any, errand: Errand, tasks: int, group: str) -> list[ErrandE
 
 
 async def _watch_progress(
-    folder: RunFolder, stopping: asyncio.Event, on_moved: Callable[[Counts], None], clock: Clock
+    folder: RedriveFolder,
+    stopping: asyncio.Event,
+    on_moved: Callable[[RedriveCounts], None],
+    clock: Clock,
 ) -> None:
     """Tell what the records say, and tell the tasks to stop."""
-    known = Known()
+    known = RecordedProgress()
     await asyncio.to_thread(known.read, folder.path)
     before = len(known.removed) + len(known.refused)
     while True:
@@ -117,7 +120,7 @@ async def _watch_progress(
         if stopping.is_set():
             await asyncio.to_thread(folder.stop.touch)
         await asyncio.to_thread(known.read, folder.path)
-        on_moved(Counts(removed=len(known.removed) + len(known.refused) - before))
+        on_moved(RedriveCounts(removed=len(known.removed) + len(known.refused) - before))
 
 
 def _cause(error: BaseException) -> str:
@@ -130,10 +133,10 @@ def _cause(error: BaseException) -> str:
 # Selecting with Spark SQL, for a redrive on Spark.
 
 _TYPES = {
-    Kind.TEXT: StringType(),
-    Kind.INTEGER: LongType(),
-    Kind.TIME: TimestampType(),
-    Kind.MAP: MapType(StringType(), StringType()),
+    DeadLetterKind.TEXT: StringType(),
+    DeadLetterKind.INTEGER: LongType(),
+    DeadLetterKind.TIME: TimestampType(),
+    DeadLetterKind.MAP: MapType(StringType(), StringType()),
 }
 _SQL_ON_FILES = "spark.sql.runSQLOnFiles"
 _CALLS_JAVA = re.compile(r"\b(reflect|java_method|try_reflect)\(", re.IGNORECASE)
@@ -206,7 +209,7 @@ def _explained(where: str) -> Iterator[None]:
 
 
 @attrs.frozen(kw_only=True)
-class Errand:
+class RedriveTask:
     """What a task is told. Survives the way to another machine."""
 
     gateway: str = attrs.field(repr=False)
@@ -220,7 +223,7 @@ class Errand:
 class ErrandEnd:
     """What became of one task, or of all of them."""
 
-    counts: Counts = Counts()
+    counts: RedriveCounts = RedriveCounts()
     is_full: bool = False
     """It ended because the broker gives no more while so many are held."""
     failures: tuple[Exception, ...] = ()
@@ -233,7 +236,7 @@ class ErrandEnd:
         )
 
 
-def run_errand(errand: Errand, partition: Iterable[int]) -> Iterator[ErrandEnd]:
+def run_errand(errand: RedriveTask, partition: Iterable[int]) -> Iterator[ErrandEnd]:
     """Run one task, and yield how it ended.
 
     Errors of ours are returned: Spark would try again in vain, and the driver says them in one
@@ -245,8 +248,8 @@ def run_errand(errand: Errand, partition: Iterable[int]) -> Iterator[ErrandEnd]:
         yield asyncio.run(_run(errand))
 
 
-async def _run(errand: Errand) -> ErrandEnd:
-    folder = RunFolder(errand.task.folder)
+async def _run(errand: RedriveTask) -> ErrandEnd:
+    folder = RedriveFolder(errand.task.folder)
     if not await asyncio.to_thread(folder.path.is_dir):
         remedy = "a task's machine does not see this folder; name one that all of them share"
         unseen = ConfigurationError("--run", str(folder.path), remedy)
@@ -255,7 +258,7 @@ async def _run(errand: Errand) -> ErrandEnd:
     gateway = gateway_from_url(errand.gateway, SYSTEM_CLOCK)
     rows = LedgerRows(errand.ledger, gateway.capabilities.gateway)
     stopping = asyncio.Event()
-    mover = Mover(gateway, errand.task, selected, rows=rows, stopping=stopping)
+    mover = RedriveMover(gateway, errand.task, selected, rows=rows, stopping=stopping)
     watching = asyncio.create_task(_watch_stop_marker(folder, stopping), name="stop marker")
     failures: tuple[Exception, ...] = ()
     try:
@@ -270,7 +273,7 @@ async def _run(errand: Errand) -> ErrandEnd:
     return ErrandEnd(counts=mover.counts, is_full=mover.is_full, failures=failures)
 
 
-async def _watch_stop_marker(folder: RunFolder, stopping: asyncio.Event) -> None:
+async def _watch_stop_marker(folder: RedriveFolder, stopping: asyncio.Event) -> None:
     while not await asyncio.to_thread(folder.stop.exists):
         await SYSTEM_CLOCK.sleep(_LOOK_S)
     stopping.set()

@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 from ..report.engine import Dialect, EngineFailed, MakeEngine, Rows, SparkDialect
 from ..report.parquet_files import read_arrow
 from ..report.queries import in_scope
-from ..report.source import Scope, Source
-from ..report.tables import SNAPSHOT, Kind
+from ..report.source import ReportScope, Source
+from ..report.tables import SNAPSHOT, ValueKind
 from ..stores.ledger.schema import COLUMNS
 from .session import session_beside
 
@@ -68,7 +68,7 @@ def spark_engine(session: Any) -> MakeEngine:
     """
 
     @contextmanager
-    def make(source: Source, scope: Scope) -> Iterator[SparkEngine]:
+    def make(source: Source, scope: ReportScope) -> Iterator[SparkEngine]:
         with session_beside(session) as own:
             for name, value in {**_SETTINGS, **_partitioning(session, source)}.items():
                 own.conf.set(name, value)
@@ -118,7 +118,7 @@ def _raw() -> str:
 def _dead_letters() -> str:
     columns = [
         f"unix_micros({each.name}) AS {each.name.removesuffix('_at')}_us"
-        if each.kind is Kind.TIME
+        if each.kind is ValueKind.TIME
         else each.name
         for each in SNAPSHOT.columns
     ]

@@ -61,7 +61,7 @@ class NonceStore(Protocol):
         """Let go of files and threads; may be called twice, and a later use opens them again."""
 
 
-class _Entry(NamedTuple):
+class _NonceEntry(NamedTuple):
     holder: str
     is_done: bool
     until_s: float
@@ -79,7 +79,7 @@ class MemoryNonces:
             raise ConfigurationError("MemoryNonces.max_count", max_count, "use 1 or more")
         self._max_count = max_count
         # In the order in which they were written, which is the order of expiry.
-        self._entries: dict[bytes, _Entry] = {}
+        self._entries: dict[bytes, _NonceEntry] = {}
         self._has_forgotten = False
 
     def __len__(self) -> int:
@@ -91,21 +91,21 @@ class MemoryNonces:
         is_alive = known is not None and known.until_s > now_s
         if known is not None and is_alive and (known.is_done or known.holder != holder):
             return False
-        self._write(nonce, _Entry(holder, is_done=False, until_s=until_s))
+        self._write(nonce, _NonceEntry(holder, is_done=False, until_s=until_s))
         return True
 
     async def mark(self, marks: Sequence[NonceMark]) -> None:
         for nonce, holder, is_done, until_s in marks:
             known = self._entries.get(nonce)
             if is_done:
-                self._write(nonce, _Entry(holder, is_done=True, until_s=until_s))
+                self._write(nonce, _NonceEntry(holder, is_done=True, until_s=until_s))
             elif known is not None and not known.is_done and known.holder == holder:
                 del self._entries[nonce]
 
     async def aclose(self) -> None:
         """Do nothing: what is remembered stays until the object goes."""
 
-    def _write(self, nonce: bytes, entry: _Entry) -> None:
+    def _write(self, nonce: bytes, entry: _NonceEntry) -> None:
         self._entries.pop(nonce, None)
         self._entries[nonce] = entry
 

@@ -16,7 +16,7 @@ _ESCAPED = 2
 which MessagePack cannot carry, and such a message must be stored and routed like any other."""
 
 
-class _Packed(msgspec.Struct, array_like=True, frozen=True):
+class _PackedMessage(msgspec.Struct, array_like=True, frozen=True):
     """Append fields with defaults; never change their order."""
 
     version: int
@@ -33,7 +33,7 @@ class _Packed(msgspec.Struct, array_like=True, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Packed).decode
+_decode = msgspec.msgpack.Decoder(_PackedMessage).decode
 
 
 def pack(message: Message) -> bytes:
@@ -77,7 +77,7 @@ def unpack(packed: bytes) -> Message:
     return message
 
 
-def _message(p: _Packed) -> Message:
+def _message(p: _PackedMessage) -> Message:
     return Message(
         body=p.body,
         id=p.id,

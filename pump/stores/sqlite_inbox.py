@@ -29,7 +29,7 @@ _PRUNE_EVERY = 256
 
 
 @attrs.frozen(eq=False)
-class _Connections:
+class _InboxConnections:
     """Two, because a claim may die with the machine (as its handler does), a mark may not."""
 
     claims: aiosqlite.Connection
@@ -37,7 +37,7 @@ class _Connections:
 
 
 @attrs.define(eq=False)
-class _Batch:
+class _MarkBatch:
     """Marks that will be committed together: one flush of the disk for all of them."""
 
     marks: list[Mark] = attrs.field(factory=list)
@@ -66,10 +66,10 @@ class SqliteInbox:
         self._retention = retention
         self._retention_s = check_retention("SqliteInbox.retention", retention)
         self._table = InboxTable(self._path)
-        self._connections: _Connections | None = None
+        self._connections: _InboxConnections | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
-        self._batch = _Batch()
+        self._batch = _MarkBatch()
         self._transaction: object = None
         self._until_prune = 0
 
@@ -101,7 +101,7 @@ class SqliteInbox:
             # Whoever is first commits for all who came meanwhile. When that one is cancelled or
             # fails, the next one tries: to write a mark twice does no harm.
             if not batch.is_written:
-                self._batch = _Batch()
+                self._batch = _MarkBatch()
                 async with self._table.atomic(files.marks):
                     await self._table.complete(files.marks, batch.marks)
                 batch.is_written = True
@@ -167,7 +167,7 @@ class SqliteInbox:
             _inside.reset(token)
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[_Connections]:
+    async def _opened(self) -> AsyncIterator[_InboxConnections]:
         async with self._alone():
             files = self._connections
             yield files if files is not None else await to_the_end(self._open())
@@ -183,7 +183,7 @@ class SqliteInbox:
             self._loop, self._lock = loop, asyncio.Lock()
         return self._lock
 
-    async def _open(self) -> _Connections:
+    async def _open(self) -> _InboxConnections:
         marks = await open_database(self._path, synchronous="FULL")
         try:
             await self._table.create(marks)
@@ -191,10 +191,10 @@ class SqliteInbox:
         except BaseException:
             await marks.close()
             raise
-        self._connections = _Connections(claims, marks)
+        self._connections = _InboxConnections(claims, marks)
         return self._connections
 
-    async def _prune_now_and_then(self, files: _Connections, now_s: float) -> None:
+    async def _prune_now_and_then(self, files: _InboxConnections, now_s: float) -> None:
         self._until_prune -= 1
         if self._until_prune < 0:
             self._until_prune = _PRUNE_EVERY
@@ -252,7 +252,7 @@ class Mark(NamedTuple):
     until_s: float
 
 
-class Row(NamedTuple):
+class InboxRow(NamedTuple):
     """What the table knows of a key."""
 
     owner: str
@@ -344,13 +344,13 @@ class InboxTable:
                 await connection.execute("ROLLBACK")
             raise
 
-    async def look(self, connection: aiosqlite.Connection, key: str) -> Row | None:
+    async def look(self, connection: aiosqlite.Connection, key: str) -> InboxRow | None:
         """What is known of the key, expired or not."""
         # In one go: a cancellation between execute and fetch would leave the statement, and with
         # it its snapshot of the file, open.
         with translated(self.path):
             rows = list(await connection.execute_fetchall(_LOOK, (key,)))
-        return Row(rows[0][0], bool(rows[0][1]), rows[0][2], rows[0][3]) if rows else None
+        return InboxRow(rows[0][0], bool(rows[0][1]), rows[0][2], rows[0][3]) if rows else None
 
     async def run(
         self, connection: aiosqlite.Connection, statement: str, *values: object

@@ -42,7 +42,7 @@ serve(folder, errand)
 
 
 @attrs.frozen(kw_only=True)
-class Errand:
+class ProcessTask:
     """What to do there: receive one message, ack it, and send one back."""
 
     make: Callable[[Clock], Gateway]
@@ -53,7 +53,7 @@ class Errand:
 
 
 @attrs.frozen(kw_only=True)
-class Found:
+class ProcessAnswer:
     """What came of it."""
 
     received: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Found:
     """Files that were written, databases and sockets that were used, outside of the folder."""
 
 
-async def run(errand: Errand) -> Found:
+async def run(errand: ProcessTask) -> ProcessAnswer:
     """Do it in a new interpreter with a folder of its own, and say what was found.
 
     Raises RuntimeError, with what the other process said last, when it failed.
@@ -88,13 +88,13 @@ async def run(errand: Errand) -> Found:
                 await process.wait()
     if process.returncode:
         raise RuntimeError(f"in another process: {complaint.decode(errors='replace')[-2000:]}")
-    found: Found = pickle.loads(answer)
+    found: ProcessAnswer = pickle.loads(answer)
     return found
 
 
 def serve(folder: str, errand: bytes) -> None:
     """Do an errand in this process, and write what was found to standard output."""
-    job: Errand = pickle.loads(errand)
+    job: ProcessTask = pickle.loads(errand)
     used: dict[str, None] = {}
     sys.addaudithook(_noting(used, Path(folder)))
     found = asyncio.run(_perform(job))
@@ -102,7 +102,7 @@ def serve(folder: str, errand: bytes) -> None:
     sys.stdout.flush()
 
 
-async def _perform(errand: Errand) -> Found:
+async def _perform(errand: ProcessTask) -> ProcessAnswer:
     clock: Clock = SYSTEM_CLOCK
     if errand.now_s is not None:
         clock = VirtualClock(starts_at_s=errand.now_s)
@@ -114,7 +114,7 @@ async def _perform(errand: Errand) -> Found:
         await gateway.aclose()
 
 
-async def _exchange(gateway: Gateway, errand: Errand) -> Found:
+async def _exchange(gateway: Gateway, errand: ProcessTask) -> ProcessAnswer:
     consumer = gateway.consumer(errand.subscription)
     producer = gateway.producer(errand.subscription.queue)
     deliveries: Any = ()
@@ -127,7 +127,7 @@ async def _exchange(gateway: Gateway, errand: Errand) -> Found:
     [sent] = await producer.send([Message(body=b"from another process")])
     await consumer.aclose()
     await producer.aclose()
-    return Found(
+    return ProcessAnswer(
         received=tuple(each.message.id for each in deliveries), refused=len(refused), sent=sent
     )
 

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import attrs
 
-from ..clock import SYSTEM_CLOCK, Clock, Timer, breathe
+from ..clock import SYSTEM_CLOCK, Clock, Timer, yield_to_loop
 from ..ids import new_id
 
 START_S = 1_000.0
@@ -157,7 +157,7 @@ class VirtualClock(Clock):
         patience_ends_s = SYSTEM_CLOCK.now_s() + self._thread_patience_s
         quiet_rounds = 0
         for _ in range(self._max_rounds):
-            await breathe()
+            await yield_to_loop()
             if self._has_ready_callbacks() or any(map(_is_runnable, self._others())):
                 quiet_rounds = 0
                 continue

@@ -3,7 +3,7 @@
 from typing import Any
 
 from pump.bench.pricing import Calls
-from pump.bench.report import Ended, Measured, Settings, Spread, spread_of
+from pump.bench.report import EndReason, Measured, MeasuredSettings, Spread, spread_of
 
 
 def measured(**fields: Any) -> Measured:
@@ -26,12 +26,12 @@ def measured(**fields: Any) -> Measured:
         "send_requests": None,
         "timeline": ((1.0, 500), (10.0, 500)),
         "errors": {},
-        "ended": Ended.ALL,
+        "ended": EndReason.ALL,
     }
     return Measured(**{**values, **fields})
 
 
-def settings(**fields: Any) -> Settings:
+def settings(**fields: Any) -> MeasuredSettings:
     """Ten at once, on a broker of another machine that hands out ten at a time."""
     values: dict[str, Any] = {
         "concurrency": 10,
@@ -43,7 +43,7 @@ def settings(**fields: Any) -> Settings:
         "receive_batch": 10,
         "is_remote": True,
     }
-    return Settings(**{**values, **fields})
+    return MeasuredSettings(**{**values, **fields})
 
 
 def spread(seconds: float) -> Spread:

@@ -12,7 +12,7 @@ from gateways.memory.gateway import MemoryGateway
 from pump import App
 from pump.bench.measuring import Load, Measurement
 from pump.bench.meter import Meter
-from pump.bench.report import Ended, Measured
+from pump.bench.report import EndReason, Measured
 from pump.bench.scratch import ScratchGateway, ScratchNames
 from pump.errors import AccessDenied, ConfigurationError
 from pump.message import Message
@@ -126,7 +126,7 @@ async def test_without_a_rate_all_wait_and_the_last_of_them_waits_longest() -> N
     async with a_bench(lasting(1.0), Load(messages=20), concurrency=10) as bench:
         found = await bench.run()
 
-    assert (found.ended, found.sent, found.handled) == (Ended.ALL, 20, 20)
+    assert (found.ended, found.sent, found.handled) == (EndReason.ALL, 20, 20)
     assert (found.wall_s, found.throughput) == (2.0, 10.0)
     assert found.latency is not None
     assert found.run is not None
@@ -139,7 +139,7 @@ async def test_with_a_rate_each_is_sent_when_it_is_due_and_measured_from_then() 
     async with a_bench(lasting(1.0), load, concurrency=20) as bench:
         found = await bench.run()
 
-    assert (found.ended, found.sent, found.handled) == (Ended.ALL, 50, 50)
+    assert (found.ended, found.sent, found.handled) == (EndReason.ALL, 50, 50)
     assert found.send_s == pytest.approx(5.0, abs=0.01)
     assert found.latency is not None
     assert found.latency.max_s == pytest.approx(1.0, abs=0.01)
@@ -160,14 +160,14 @@ async def test_when_the_time_is_over_then_it_says_how_far_it_came() -> None:
     async with a_bench(lasting(1.0), Load(messages=1_000, limit_s=3.5)) as bench:
         found = await bench.run()
 
-    assert (found.ended, found.handled, found.wall_s) == (Ended.TIME, 30, 3.5)
+    assert (found.ended, found.handled, found.wall_s) == (EndReason.TIME, 30, 3.5)
 
 
 async def test_when_it_is_stopped_then_what_runs_finishes_and_is_not_measured() -> None:
     async with a_bench(lasting(1.0), Load(messages=100)) as bench:
         found = await bench.run(stop_after_s=1.5)
 
-    assert (found.ended, found.handled) == (Ended.STOPPED, 10)
+    assert (found.ended, found.handled) == (EndReason.STOPPED, 10)
     assert found.wall_s == pytest.approx(1.5)
 
 
@@ -176,7 +176,7 @@ async def test_when_it_is_stopped_long_before_the_next_is_due_then_it_ends_at_on
     async with a_bench(lasting(1.0), load) as bench:
         found = await bench.run(stop_after_s=2.0)
 
-    assert (found.ended, found.sent, found.handled) == (Ended.STOPPED, 1, 1)
+    assert (found.ended, found.sent, found.handled) == (EndReason.STOPPED, 1, 1)
     assert found.wall_s == pytest.approx(2.0)
     assert found.kept_pace
 
@@ -191,7 +191,7 @@ async def test_when_it_is_stopped_before_it_began_then_no_handler_runs() -> None
         bench.measurement.stop()
         found = await bench.run()
 
-    assert (found.ended, found.sent, handled) == (Ended.STOPPED, 0, [])
+    assert (found.ended, found.sent, handled) == (EndReason.STOPPED, 0, [])
 
 
 async def test_messages_that_fail_are_counted_with_what_was_raised() -> None:
@@ -199,7 +199,7 @@ async def test_messages_that_fail_are_counted_with_what_was_raised() -> None:
     async with a_bench(failing, load, failure=retry(1)) as bench:
         found = await bench.run()
 
-    assert (found.ended, found.handled, found.rejected, found.retried) == (Ended.ALL, 0, 10, 10)
+    assert (found.ended, found.handled, found.rejected, found.retried) == (EndReason.ALL, 0, 10, 10)
     assert found.errors == {"handler: OSError": 20}
     assert found.latency is None
 

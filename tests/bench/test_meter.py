@@ -5,7 +5,7 @@ import pytest
 from pump.bench.meter import Meter
 from pump.bench.pricing import Calls
 from pump.errors import Throttled
-from pump.loop.processing import Ending
+from pump.loop.processing import DeliveryResult
 from pump.message import Delivery
 from pump.outcome import ABANDON, ACK, Action, Defer, Outcome, Reject, RejectionReason, Settlement
 from pump.testing import VirtualClock, a_delivery, a_message, a_subscription
@@ -33,7 +33,7 @@ def expected(meter: Meter, clock: VirtualClock) -> Delivery:
 def handle(meter: Meter, delivery: Delivery, outcome: Outcome, action: Action) -> None:
     with meter.processing(SUBSCRIPTION, delivery) as processing:
         processing.ended(outcome, None)
-    meter.settled(SUBSCRIPTION, [Ending(delivery, action, outcome, 0.5)])
+    meter.settled(SUBSCRIPTION, [DeliveryResult(delivery, action, outcome, 0.5)])
 
 
 def tell_of_everything(meter: Meter, delivery: Delivery) -> None:
@@ -80,7 +80,7 @@ def test_what_comes_again_is_not_done(meter: Meter, clock: VirtualClock) -> None
 def test_what_was_handed_back_untried_is_nothing(meter: Meter, clock: VirtualClock) -> None:
     delivery = expected(meter, clock)
 
-    meter.settled(SUBSCRIPTION, [Ending(delivery, ABANDON, ABANDON)])
+    meter.settled(SUBSCRIPTION, [DeliveryResult(delivery, ABANDON, ABANDON)])
 
     assert (meter.retried, meter.done, meter.run_times_s) == (0, 0, [])
 

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from pump.bench.pricing import Calls, Prices, Traffic, cost_of, is_billed
+from pump.bench.pricing import Calls, RequestPrices, Traffic, cost_of, is_billed
 
-PRICES = Prices(puts_1000=5.0, lists_1000=4.0, gets_1000=1.0, sqs_million=1e6)
+PRICES = RequestPrices(puts_1000=5.0, lists_1000=4.0, gets_1000=1.0, sqs_million=1e6)
 """An SQS request costs a dollar."""
 
 
@@ -68,22 +68,22 @@ def test_what_is_not_billed_or_not_known_has_no_cost(gateway: str, of: Traffic) 
 
 
 def test_prices_that_are_not_given_are_list_prices() -> None:
-    given = Prices.given(sqs_million=0.5, puts_1000=None)
+    given = RequestPrices.given(sqs_million=0.5, puts_1000=None)
 
-    assert (given.sqs_million, given.puts_1000) == (0.5, Prices().puts_1000)
+    assert (given.sqs_million, given.puts_1000) == (0.5, RequestPrices().puts_1000)
     assert "given" in given.source
-    assert Prices.given(sqs_million=None) == Prices()
+    assert RequestPrices.given(sqs_million=None) == RequestPrices()
 
 
 def test_a_fifo_queue_of_sqs_is_dearer_unless_a_price_is_given() -> None:
-    def cost(prices: Prices, is_fifo: bool) -> float:
+    def cost(prices: RequestPrices, is_fifo: bool) -> float:
         found = cost_of("sqs", traffic(requests={"Any": 100}, is_fifo=is_fifo), prices)
         assert found is not None
         return found.dollars_a_million
 
-    assert cost(Prices(), is_fifo=False) == pytest.approx(0.40)
-    assert cost(Prices(), is_fifo=True) == pytest.approx(0.50)
-    assert cost(Prices.given(sqs_million=0.2), is_fifo=True) == pytest.approx(0.20)
+    assert cost(RequestPrices(), is_fifo=False) == pytest.approx(0.40)
+    assert cost(RequestPrices(), is_fifo=True) == pytest.approx(0.50)
+    assert cost(RequestPrices.given(sqs_million=0.2), is_fifo=True) == pytest.approx(0.20)
 
 
 def test_only_providers_that_bill_requests_are_billed() -> None:

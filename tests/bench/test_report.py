@@ -3,8 +3,16 @@ import json
 import pytest
 
 from pump.bench.pricing import Cost
-from pump.bench.report import BenchReport, Ended, Machine, Measured, series, suggest, warnings_of
-from pump.bench.scratch import Left, removal_hint
+from pump.bench.report import (
+    BenchReport,
+    EndReason,
+    Machine,
+    Measured,
+    series,
+    suggest,
+    warnings_of,
+)
+from pump.bench.scratch import Leftover, removal_hint
 
 from .figures import measured, settings, spread
 
@@ -22,7 +30,11 @@ def test_the_figures_are_what_was_measured_a_second_and_a_message() -> None:
 def test_requests_that_sent_what_was_not_handled_are_nobodys() -> None:
     requests = {"send": 1_000, "receive": 30, "delete": 10}
     found = measured(
-        sent=10_000, handled=100, requests=requests, send_requests={"send": 1_000}, ended=Ended.TIME
+        sent=10_000,
+        handled=100,
+        requests=requests,
+        send_requests={"send": 1_000},
+        ended=EndReason.TIME,
     )
 
     assert found.requests_of_done == pytest.approx({"send": 10, "receive": 30, "delete": 10})
@@ -36,9 +48,9 @@ def test_requests_that_sent_what_was_not_handled_are_nobodys() -> None:
         (measured(rate=100.0, wall_s=11.1), False),
         (measured(rate=100.0, wall_s=11.1, run=spread(1.0)), True),
         (measured(rate=10.0, wall_s=104.0), True),
-        (measured(rate=100.0, wall_s=10.0, ended=Ended.TIME), False),
-        (measured(rate=100.0, wall_s=10.0, handled=950, ended=Ended.STOPPED), True),
-        (measured(rate=100.0, wall_s=10.0, handled=500, ended=Ended.STOPPED), False),
+        (measured(rate=100.0, wall_s=10.0, ended=EndReason.TIME), False),
+        (measured(rate=100.0, wall_s=10.0, handled=950, ended=EndReason.STOPPED), True),
+        (measured(rate=100.0, wall_s=10.0, handled=500, ended=EndReason.STOPPED), False),
         (measured(rate=None), None),
     ],
 )
@@ -76,9 +88,12 @@ def test_a_machine_is_busy_when_more_wants_to_run_than_it_has_cores(
 @pytest.mark.parametrize(
     ("found", "word"),
     [
-        (measured(ended=Ended.TIME, handled=10), "the time was over after 10 of 1,000"),
-        (measured(ended=Ended.TIME, rate=1.0, requests={"send": 9}), "include the sends of all"),
-        (measured(ended=Ended.STOPPED, handled=10), "interrupted after 10 of 1,000"),
+        (measured(ended=EndReason.TIME, handled=10), "the time was over after 10 of 1,000"),
+        (
+            measured(ended=EndReason.TIME, rate=1.0, requests={"send": 9}),
+            "include the sends of all",
+        ),
+        (measured(ended=EndReason.STOPPED, handled=10), "interrupted after 10 of 1,000"),
         (measured(handled=990, rejected=10, errors={"handler: OSError": 10}), "OSError (10)"),
         (measured(retried=10), "10 deliveries retried"),
     ],
@@ -103,7 +118,7 @@ def test_a_report_is_json_with_what_follows_from_it() -> None:
         cost=Cost(dollars_a_million=0.12, is_counted=False, source="a list"),
         is_billed=True,
         suggestions=suggest(measured(), settings()),
-        left=(Left(queue="orders-bench-1a2b", is_empty=True),),
+        left=(Leftover(queue="orders-bench-1a2b", is_empty=True),),
     )
 
     read = json.loads(json.dumps(report.to_json()))

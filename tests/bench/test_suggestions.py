@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pump.bench.pricing import Calls
-from pump.bench.report import Ended, suggest
+from pump.bench.report import EndReason, suggest
 
 from .figures import measured, settings, spread
 
@@ -75,7 +75,7 @@ def test_where_no_other_process_can_have_the_queues_more_processes_need_another_
 def test_when_it_was_interrupted_then_only_what_had_waited_long_is_behind(
     handled: int, is_behind: bool
 ) -> None:
-    named = about({"rate": 100.0, "handled": handled, "ended": Ended.STOPPED})
+    named = about({"rate": 100.0, "handled": handled, "ended": EndReason.STOPPED})
 
     assert ("rate" in named) == is_behind
 

@@ -9,22 +9,22 @@ import structlog.testing
 
 from pump.exit_codes import ExitCode
 from pump.health.wire import Answer, Request
-from pump.processes.ipc import Standing
-from pump.processes.merged_reports import ProcessState, Tally
+from pump.processes.ipc import DesiredStates
+from pump.processes.merged_reports import ProcessState, ProcessTally
 from pump.processes.supervisor import Supervisor
-from pump.processes.worker_process import PumpProcess
+from pump.processes.worker_process import WorkerProcess
 from pump.testing.virtual_clock import VirtualClock
 
 
-class FakeProcess(PumpProcess):
+class FakeProcess(WorkerProcess):
     """Ready when the test says so; told to end, it does, unless it hangs."""
 
-    def __init__(self, number: int, pid: int, standing: Standing, clock: VirtualClock) -> None:
+    def __init__(self, number: int, pid: int, standing: DesiredStates, clock: VirtualClock) -> None:
         self.number, self.standing = number, dict(standing)
         self.is_ready = self.was_told = self.will_be_ready = self.hangs = False
         self.orders: list[str] = []
         self.requests: list[Request] = []
-        self.tally = Tally(counts={"work": {"processed": 1}})
+        self.tally = ProcessTally(counts={"work": {"processed": 1}})
         self._pid = pid
         self._clock = clock
         self._started_at_s = clock.now_s()
@@ -64,7 +64,7 @@ class Rig:
         self.supervisor = Supervisor(self.start, count, self.clock, until_empty=until_empty)
         self.running: asyncio.Task[ExitCode] | None = None
 
-    async def start(self, number: int, standing: Standing) -> PumpProcess:
+    async def start(self, number: int, standing: DesiredStates) -> WorkerProcess:
         if self.failure is not None:
             raise self.failure
         made = FakeProcess(number, 100 + len(self.started), standing, self.clock)

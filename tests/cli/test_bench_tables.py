@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pump.bench.pricing import Cost
 from pump.bench.report import BenchReport, Machine, suggest
-from pump.bench.scratch import Left
+from pump.bench.scratch import Leftover
 from pump.cli.bench_run import print_left, print_report, progress_of
 from pump.testing import VirtualClock
 from tests.bench.figures import measured, settings
@@ -72,7 +72,7 @@ def test_where_the_console_knows_only_ascii_nothing_else_is_printed() -> None:
 def test_a_queue_that_is_left_is_named_with_how_to_remove_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    print_left([Left(queue="orders-bench-1a2b", why="it is away")], "amqp", "amqp://x")
+    print_left([Leftover(queue="orders-bench-1a2b", why="it is away")], "amqp", "amqp://x")
 
     assert capsys.readouterr().err == (
         "warning: the queue 'orders-bench-1a2b' is left, maybe with messages in it (it is away); "

@@ -4,12 +4,12 @@ import asyncio
 import socket
 
 from pump.health.wire import Answer, Request
-from pump.performer import Asked
+from pump.performer import DesiredState
 from pump.processes.ipc import (
-    Intercom,
-    Letter,
+    IpcChannel,
     Order,
     RunOptions,
+    WorkerStart,
     answer_heard,
     answer_said,
     encode,
@@ -18,7 +18,7 @@ from pump.processes.ipc import (
     request_said,
 )
 
-LETTER = Letter(
+LETTER = WorkerStart(
     number=2,
     is_spokesman=False,
     options=RunOptions(
@@ -28,7 +28,7 @@ LETTER = Letter(
         telemetry=("otlp", "prometheus"),
         until_empty=True,
     ),
-    standing={"orders": Order(asked=Asked.PAUSE, concurrency=7)},
+    standing={"orders": Order(asked=DesiredState.PAUSE, concurrency=7)},
 )
 
 
@@ -40,7 +40,7 @@ def test_a_letter_arrives_as_it_was_written_and_what_follows_it_waits() -> None:
         first, second = hear_at_once(theirs), hear_at_once(theirs)
 
     assert first is not None
-    assert Letter.of(first) == LETTER
+    assert WorkerStart.of(first) == LETTER
     assert second == {"order": "drain"}
 
 
@@ -59,7 +59,7 @@ def test_when_the_other_one_goes_in_the_middle_of_a_word_then_nothing_was_said()
 
 async def test_what_is_longer_than_any_buffer_arrives_whole_and_the_end_is_heard() -> None:
     ours, theirs = socket.socketpair()
-    speaker, listener = await Intercom.over(ours), await Intercom.over(theirs)
+    speaker, listener = await IpcChannel.over(ours), await IpcChannel.over(theirs)
     long = {"event": "ended", "metrics": "x" * 3_000_000}
 
     speaker.say(long)
@@ -74,7 +74,7 @@ async def test_what_is_longer_than_any_buffer_arrives_whole_and_the_end_is_heard
 
 async def test_when_the_other_one_has_gone_then_speaking_is_no_error() -> None:
     ours, theirs = socket.socketpair()
-    speaker = await Intercom.over(ours)
+    speaker = await IpcChannel.over(ours)
     theirs.close()
 
     for _ in range(3):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pump.cli.worker import Lifeline
+from pump.cli.worker import ParentWatchdog
 
 from .programs import PATIENCE_S
 
@@ -23,7 +23,7 @@ def test_when_the_other_end_goes_unheard_then_it_gives_up(
 ) -> None:
     ours, theirs = ends
     has_given_up = threading.Event()
-    Lifeline(ours).watch(has_given_up.set, deaf_s=0.01)
+    ParentWatchdog(ours).watch(has_given_up.set, deaf_s=0.01)
 
     theirs.close()
 
@@ -34,7 +34,7 @@ def test_when_the_end_was_heard_then_it_does_not_give_up(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = ends
-    lifeline = Lifeline(ours)
+    lifeline = ParentWatchdog(ours)
     has_given_up = threading.Event()
     before = set(threading.enumerate())
     lifeline.watch(has_given_up.set)
@@ -53,7 +53,7 @@ def test_what_is_said_is_left_for_others_to_read(
 ) -> None:
     ours, theirs = ends
     has_given_up = threading.Event()
-    Lifeline(ours).watch(has_given_up.set, deaf_s=0.01)
+    ParentWatchdog(ours).watch(has_given_up.set, deaf_s=0.01)
 
     theirs.sendall(b"drain")
     theirs.shutdown(socket.SHUT_RDWR)

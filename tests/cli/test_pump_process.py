@@ -5,8 +5,8 @@ import socket
 
 from pump.clock import SYSTEM_CLOCK
 from pump.health.wire import Answer, Request
-from pump.processes.ipc import Intercom, answer_said, encode
-from pump.processes.worker_process import PumpProcess
+from pump.processes.ipc import IpcChannel, answer_said, encode
+from pump.processes.worker_process import WorkerProcess
 
 HEALTH = Request(method="GET", path=("health",))
 
@@ -28,7 +28,7 @@ def _health(processed: int) -> Answer:
     return Answer.of({"subscriptions": [{"name": "work", "counts": {"processed": processed}}]})
 
 
-async def _asked(process: PumpProcess, member: Intercom) -> asyncio.Task[Answer | None]:
+async def _asked(process: WorkerProcess, member: IpcChannel) -> asyncio.Task[Answer | None]:
     """Ask it how it is, until it is there to hear that."""
     hearing = asyncio.create_task(member.hear())
     while True:
@@ -43,8 +43,8 @@ async def test_when_the_last_word_comes_with_an_answer_then_the_last_word_counts
     # given a process that is asked how it is
     ours, theirs = socket.socketpair()
     child = _Child()
-    process = PumpProcess(1, child, await Intercom.over(ours), SYSTEM_CLOCK)
-    member = await Intercom.over(theirs)
+    process = WorkerProcess(1, child, await IpcChannel.over(ours), SYSTEM_CLOCK)
+    member = await IpcChannel.over(theirs)
     member.say({"event": "serving"})
     asking = await _asked(process, member)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pump.cli.reload import run_and_reload
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.exit_codes import ExitCode
 from pump.processes.ipc import RunOptions
 
@@ -91,7 +91,7 @@ def test_when_signalled_while_the_app_is_being_started_then_it_is_told_as_well(
         command.extend(arguments)
         signal.raise_signal(signal.SIGTERM)
         for _ in range(10):  # It is heard before there is a child.
-            await breathe()
+            await yield_to_loop()
         return await start(*arguments, **options)
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", signal_and_start)

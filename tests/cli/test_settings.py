@@ -1,20 +1,22 @@
 import pytest
 
-from pump.cli.settings import Settings
+from pump.cli.settings import EnvironmentSettings
 
 from .conftest import Pump
 
 
 def test_settings_come_from_variables_of_ours() -> None:
-    settings = Settings.from_environment(
+    settings = EnvironmentSettings.from_environment(
         {"PUMP_GATEWAY": "memory://", "PUMP_LOG_LEVEL": "debug", "PUMP_LOG_FORMAT": "json"}
     )
 
-    assert settings == Settings(gateway="memory://", log_level="debug", log_format="json")
+    assert settings == EnvironmentSettings(
+        gateway="memory://", log_level="debug", log_format="json"
+    )
 
 
 def test_when_a_variable_is_empty_then_it_counts_as_absent() -> None:
-    assert Settings.from_environment({"PUMP_GATEWAY": ""}) == Settings()
+    assert EnvironmentSettings.from_environment({"PUMP_GATEWAY": ""}) == EnvironmentSettings()
 
 
 def test_when_the_environment_names_a_gateway_then_it_is_used(

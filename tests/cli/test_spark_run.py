@@ -13,7 +13,14 @@ from pump.cli.run_report import TextReport
 from pump.cli.spark_run import report_end, spark_progress
 from pump.observability import vocabulary
 from pump.spark.run.slicing import Depth
-from pump.spark.run.summary import Counts, Ended, SliceSummary, SparkRun, TaskEnd, TaskSummary
+from pump.spark.run.summary import (
+    Counts,
+    Ended,
+    SliceSummary,
+    SparkRun,
+    TaskEnd,
+    TaskSummary,
+)
 
 from .conftest import Pump, Write
 

@@ -7,10 +7,10 @@ import pytest
 from pump.cli.run import Starter
 from pump.clock import Clock
 from pump.exit_codes import ExitCode
-from pump.performer import STEADY_S, Asked
-from pump.processes.ipc import Letter, Order, RunOptions
+from pump.performer import STEADY_S, DesiredState
+from pump.processes.ipc import Order, RunOptions, WorkerStart
 from pump.processes.merged_reports import ProcessState
-from pump.processes.worker_process import PumpProcess
+from pump.processes.worker_process import WorkerProcess
 
 from .supervised import Rig, supervised
 
@@ -132,14 +132,14 @@ async def test_what_is_asked_while_a_process_is_being_made_is_in_its_letter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     standing: dict[str, Order] = {}
-    paused = Order(asked=Asked.PAUSE)
-    letters: list[Letter] = []
+    paused = Order(asked=DesiredState.PAUSE)
+    letters: list[WorkerStart] = []
 
-    async def start(letter: Letter, clock: Clock) -> None:
+    async def start(letter: WorkerStart, clock: Clock) -> None:
         standing["work"] = paused
-        letters.append(Letter.of(letter.as_message()))
+        letters.append(WorkerStart.of(letter.as_message()))
 
-    monkeypatch.setattr(PumpProcess, "start", start)
+    monkeypatch.setattr(WorkerProcess, "start", start)
     await Starter(RunOptions(target="app:app")).start(1, standing)
 
     assert letters[0].standing == {"work": paused}
@@ -149,7 +149,7 @@ async def test_a_process_that_starts_later_is_told_what_was_asked_before() -> No
     rig = Rig(1)
     async with supervised(rig):
         assert rig.started[0].standing == {}
-        paused = Order(asked=Asked.PAUSE)
+        paused = Order(asked=DesiredState.PAUSE)
         rig.supervisor.order("work", paused)
 
         rig.started[0].end(1)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from gateways.memory import MemoryGateway
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.consumer import Consumer
 from pump.errors import MappingError
 from pump.loop.leases import LeaseKeeper
-from pump.loop.processing import Conclude, Ending, Orders
+from pump.loop.processing import DeliveryProcessor, DeliveryResult, Orders
 from pump.loop.pump import Pump
 from pump.loop.receiving import Receiver
 from pump.loop.reporting import Reporter
@@ -44,9 +44,9 @@ def reports_twice(patch: pytest.MonkeyPatch) -> None:
 
 def acks_before_the_work(patch: pytest.MonkeyPatch) -> None:
     async def work(self: Pump, delivery: Delivery) -> None:
-        self._settler.submit(Ending(delivery, ACK, ACK))
+        self._settler.submit(DeliveryResult(delivery, ACK, ACK))
         for _ in range(20):
-            await breathe()
+            await yield_to_loop()
         await self._conclude(delivery, self._workers)
         self._lanes.finish(delivery, is_gone=True)
 
@@ -132,15 +132,17 @@ def retries_once_more(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignores_the_delay(patch: pytest.MonkeyPatch) -> None:
-    honest = Conclude.__call__
+    honest = DeliveryProcessor.__call__
 
-    async def conclude(self: Conclude, delivery: Delivery, orders: Orders) -> Ending | None:
+    async def conclude(
+        self: DeliveryProcessor, delivery: Delivery, orders: Orders
+    ) -> DeliveryResult | None:
         ending = await honest(self, delivery, orders)
         if ending is None or not isinstance(ending.outcome, Defer):
             return ending
-        return Ending(delivery, Defer(), ending.outcome)
+        return DeliveryResult(delivery, Defer(), ending.outcome)
 
-    patch.setattr(Conclude, "__call__", conclude)
+    patch.setattr(DeliveryProcessor, "__call__", conclude)
 
 
 def looks_queues_up_early(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiosqlite
 import pytest
 
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.testing import VirtualClock
 
 
@@ -240,7 +240,7 @@ async def test_when_a_task_never_rests_then_the_error_names_it() -> None:
 
     async def spin() -> None:
         while True:
-            await breathe()
+            await yield_to_loop()
 
     spinning = asyncio.create_task(spin(), name="spinner")
     with pytest.raises(RuntimeError, match="spinner"):

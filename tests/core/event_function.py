@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pump.aws_lambda.handler import Answer, EventConsumer
+from pump.aws_lambda.handler import BatchAnswer, EventConsumer
 from pump.aws_lambda.options import LambdaOptions
 from pump.testing.virtual_clock import VirtualClock
 
@@ -49,7 +49,7 @@ class Function:
 
     def start(
         self, *records: dict[str, Any], ends_in_s: float | None = None
-    ) -> tuple[Answer, asyncio.Task[None]]:
+    ) -> tuple[BatchAnswer, asyncio.Task[None]]:
         answer = self.consumer.read({"Records": list(records)})
         ends_at_s = None if ends_in_s is None else self.clock.now_s() + ends_in_s
         handling = self.consumer.handle(answer, ends_at_s=ends_at_s)

@@ -31,7 +31,7 @@ from pump.events import (
 from pump.exit_codes import ExitCode
 from pump.findings import Finding, HandlerTimes, Level
 from pump.headers import ContentType, parse_content_type
-from pump.loop.processing import Ending
+from pump.loop.processing import DeliveryResult
 from pump.loop.receiving import AttemptBudget
 from pump.loop.reporting import PumpStats, RunTimes
 from pump.message import Delivery, Message
@@ -147,7 +147,9 @@ VALUES: dict[type, Any] = {
     Delivery: _DELIVERY,
     Settlement: Settlement(_DELIVERY, ACK),
     Refusal: Refusal(_DELIVERY, Throttled("q", 1.0)),
-    Ending: Ending(_DELIVERY, ACK, Reject(RejectionReason.DELIVERY_ERROR), 1.0, "dead", None),
+    DeliveryResult: DeliveryResult(
+        _DELIVERY, ACK, Reject(RejectionReason.DELIVERY_ERROR), 1.0, "dead", None
+    ),
     Backoff: Backoff(initial=timedelta(seconds=3)),
     Capabilities: Capabilities(gateway="x", ordering_modes=frozenset(OrderingMode)),
     ContentType: parse_content_type("text/plain; charset=latin-1"),

@@ -19,7 +19,7 @@ from pump.errors import (
     PumpError,
     TooManyHandlers,
 )
-from pump.processor import Registry, request_type_of
+from pump.processor import HandlerRegistry, request_type_of
 from pump.stores.spill import MemorySpill
 from pump.testing.builders import a_message
 from pump.testing.virtual_clock import VirtualClock
@@ -96,7 +96,7 @@ def test_when_the_request_type_is_no_class_then_registering_is_refused(
 
 
 def test_when_two_handlers_have_one_name_then_the_registry_tells_them_apart() -> None:
-    registry = Registry()
+    registry = HandlerRegistry()
 
     names = [registry.register(Shipped, on_shipped).name for _ in range(3)]
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pump.clock import SYSTEM_CLOCK, breathe
+from pump.clock import SYSTEM_CLOCK, yield_to_loop
 from pump.testing.virtual_clock import VirtualClock
 
 
@@ -32,7 +32,7 @@ async def test_when_the_body_is_slower_than_its_timeout_then_that_is_a_timeout_e
 
 async def test_when_the_body_is_in_time_then_nothing_happens(clock: VirtualClock) -> None:
     async with clock.timeout(5):
-        await breathe()
+        await yield_to_loop()
 
     await clock.advance(10)
     assert clock.next_due_in_s() is None

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.tasks import Deadlines
 from pump.testing import VirtualClock
 
@@ -22,7 +22,7 @@ class Waits:
     async def begin(self, name: str) -> None:
         self.doors[name] = asyncio.Event()
         self.tasks[name] = asyncio.create_task(self._wait(name))
-        await breathe()
+        await yield_to_loop()
 
     async def _wait(self, name: str) -> str:
         try:

@@ -11,7 +11,7 @@ import pytest
 from gateways.memory import MemoryGateway
 from pump import Command, Subscription
 from pump.capabilities import Capabilities
-from pump.performer import LOOKS_AT_ESTIMATES, Emptying, Performer
+from pump.performer import LOOKS_AT_ESTIMATES, IdleDetector, Performer
 from pump.ports import AdminPort, QueueStats
 from pump.testing.virtual_clock import VirtualClock
 
@@ -48,7 +48,7 @@ async def looks_until_empty(*answers: QueueStats, **facts: Any) -> int:
     clock = VirtualClock(chance=0.0)
     gateway = Asked(clock, *answers, **facts)
     performer = Performer(Subscription(queue="orders", request=Place), concurrency=1)
-    waiting = asyncio.create_task(Emptying([performer], gateway, clock).wait())
+    waiting = asyncio.create_task(IdleDetector([performer], gateway, clock).wait())
     await clock.advance(60)
     assert waiting.done()
     return gateway.looks

@@ -12,7 +12,7 @@ import pytest
 import structlog.testing
 
 from pump import DeferMessage, InvalidMessage, RejectMessage, hybrid
-from pump.aws_lambda.handler import Answer
+from pump.aws_lambda.handler import BatchAnswer
 from pump.aws_lambda.options import LambdaOptions
 from pump.context import Context
 from pump.errors import (
@@ -239,7 +239,7 @@ def test_when_an_option_cannot_work_then_it_is_refused(fields: dict[str, Any]) -
 def test_when_a_message_comes_twice_in_an_event_then_its_id_is_named_once() -> None:
     gateway = PushingGateway(VirtualClock())
     records = gateway.pushed_records({"Records": [a_record(1), a_record(1), a_record(2)]})
-    answer = Answer(records)
+    answer = BatchAnswer(records)
     answer.complete(records[0])
 
     assert answer.failed_ids == ["r-1", "r-2"]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from pump import event_loop
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 
 uvloop = pytest.importorskip("uvloop")
 
@@ -53,14 +53,14 @@ def test_when_a_task_exits_then_all_that_wait_are_closed_first(
                     inner.create_task(leave())
                     await asyncio.Event().wait()
         finally:
-            await breathe()
+            await yield_to_loop()
             closed.append("main")
 
     async def wait() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            await breathe()
+            await yield_to_loop()
             closed.append("other")
 
     with pytest.raises(type(end)) as ended:

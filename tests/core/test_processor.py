@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from pump import Command, Event
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.context import Context, current_context
 from pump.errors import ConfigurationError, HandlerNotFound, TooManyHandlers
 from pump.pipeline import HandlerFactory, call_constructor
-from pump.processor import CommandProcessor, Registry
+from pump.processor import CommandProcessor, HandlerRegistry
 from pump.signals import RejectMessage
 
 
@@ -29,7 +29,7 @@ class Shipped(Event):
 def processor_of(
     *handlers: tuple[type, Any], factory: HandlerFactory = call_constructor
 ) -> CommandProcessor:
-    registry = Registry()
+    registry = HandlerRegistry()
     for request_type, handler in handlers:
         registry.register(request_type, handler)
     return CommandProcessor(registry, factory=factory)
@@ -37,7 +37,7 @@ def processor_of(
 
 class AsyncHandler:
     async def handle(self, order: Order) -> str:
-        await breathe()
+        await yield_to_loop()
         return f"async {order.n}"
 
 
@@ -127,7 +127,7 @@ async def test_when_handlers_of_an_event_fail_then_all_ran_and_the_failures_come
         raise ValueError("first")
 
     async def succeed(event: Shipped) -> None:
-        await breathe()
+        await yield_to_loop()
         ended.append("slow")
 
     def fail_blocking(event: Shipped) -> None:
@@ -157,7 +157,7 @@ async def test_when_publishing_is_cancelled_then_the_handlers_are_too() -> None:
         processor_of((Shipped, wait), (Shipped, wait)).publish(Shipped(n=1))
     )
     for _ in range(5):
-        await breathe()
+        await yield_to_loop()
     publishing.cancel()
     await asyncio.wait([publishing])
 
@@ -257,7 +257,7 @@ async def test_when_a_blocking_handler_runs_then_it_sees_the_callers_context_var
 
 
 async def test_when_a_handler_is_registered_later_then_it_is_found() -> None:
-    registry = Registry()
+    registry = HandlerRegistry()
     registry.register(Shipped, lambda event: ran.append("first"))
     processor = CommandProcessor(registry)
     ran: list[str] = []

@@ -15,7 +15,7 @@ from pump.dispatcher import Recorder
 from pump.errors import StorageFailed
 from pump.events import Event, OutcomeEvent
 from pump.findings import HandlerTimes
-from pump.loop.processing import Ending
+from pump.loop.processing import DeliveryResult
 from pump.loop.reporting import PumpStats
 from pump.observability import vocabulary
 from pump.outcome import ACK
@@ -39,7 +39,7 @@ def some_times(count: int = 3) -> HandlerTimes:
 
 
 def handled(stats: PumpStats, run_s: float) -> None:
-    stats.run_times.observe([Ending(a_delivery(), ACK, ACK, run_s)])
+    stats.run_times.observe([DeliveryResult(a_delivery(), ACK, ACK, run_s)])
 
 
 def names_in(folder: Path) -> list[str]:

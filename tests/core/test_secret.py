@@ -28,7 +28,7 @@ from gateways.s3 import S3Settings
 from gateways.servicebus.settings import ServiceBusSettings
 from gateways.sqs import AwsSettings, Credentials, SqsSettings
 from pump import Secret
-from pump.cli.settings import Settings
+from pump.cli.settings import EnvironmentSettings
 from pump.errors import ConfigurationError
 from pump.serving import ServerOptions
 
@@ -53,7 +53,7 @@ SETTINGS: dict[str, Any] = {
     "servicebus string": ServiceBusSettings.from_connection_string(
         f"Endpoint=sb://n.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey={WORD}="
     ),
-    "environment": Settings.from_environment(
+    "environment": EnvironmentSettings.from_environment(
         {"PUMP_GATEWAY": f"amqp://u:{WORD}@h/", "AWS_SECRET_ACCESS_KEY": WORD}
     ),
     "server": ServerOptions(credentials={"AKIA": WORD}),

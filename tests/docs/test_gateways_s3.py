@@ -20,7 +20,7 @@ import gateways.s3
 from gateways._aws.errors import permission_for
 from gateways.s3 import AwsSettings, S3QueueSettings, S3Settings
 from gateways.s3.layout import QueueKeys
-from gateways.s3.leases.codec import Lease, decode_lease
+from gateways.s3.leases.codec import LeaseObject, decode_lease
 from gateways.s3.leases.outbox import MAX_BATCH_BYTES, MAX_BATCH_COUNT
 from gateways.s3.limits import MAX_BODY_BYTES
 from gateways.s3.log.sending import SEGMENT_BYTES
@@ -119,7 +119,7 @@ def test_the_lease_on_the_page_is_one_and_each_field_is_explained() -> None:
 
     _, _, after = PAGE.read_text().partition("<!-- lease -->")
     rows = re.findall(r"^\| `(\w+)` \|", after.partition("A `lease.json` of size zero")[0], re.M)
-    assert rows == list(lease) == list(Lease.__struct_fields__)
+    assert rows == list(lease) == list(LeaseObject.__struct_fields__)
 
 
 def error_names() -> set[str]:

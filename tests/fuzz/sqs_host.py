@@ -13,7 +13,7 @@ import attrs
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from gateways.sqs_server.engine import Engine, NullStore
+from gateways.sqs_server.engine import NullStore, SqsEngine
 from gateways.sqs_server.http.connection import (
     Connection,
     FastLane,
@@ -23,7 +23,7 @@ from gateways.sqs_server.http.connection import (
 )
 from gateways.sqs_server.http.exchange import Access, Exchange
 from gateways.sqs_server.operations import Operations
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.observability import vocabulary
 from pump.testing.virtual_clock import VirtualClock
 
@@ -90,7 +90,7 @@ class SqsHost:
 
     async def turn(self) -> None:
         for _ in range(_TURNS):
-            await breathe()
+            await yield_to_loop()
 
     async def call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         """What an operation answers; it must succeed."""
@@ -111,7 +111,7 @@ async def sqs_host(*, is_verified: bool = False) -> AsyncIterator[SqsHost]:
     faults: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
     clock, limits = VirtualClock(), HttpLimits()
-    engine = Engine(clock, NullStore())
+    engine = SqsEngine(clock, NullStore())
     await engine.open()
     operations = Operations(engine, clock=clock)
     access = Access(secrets={KEY: SECRET} if is_verified else {})

@@ -17,7 +17,7 @@ from pump.crypto import Encryption, Key, KeyRing
 from pump.headers import REJECTION_REASON
 from pump.message import Message
 from pump.outcome import RejectionReason
-from pump.ports import Sealing
+from pump.ports import PayloadEncryption
 from pump.testing import Harness, VirtualClock
 
 from ..gateways.sqs.messages import messages
@@ -34,7 +34,7 @@ REQUESTS = (PlaceOrder, Tidied, Model, dict)
 class Office:
     """An app that takes note of what reached its handler."""
 
-    def __init__(self, request: Any, encryption: Sealing | None) -> None:
+    def __init__(self, request: Any, encryption: PayloadEncryption | None) -> None:
         self.handled: list[str] = []
         self.app = App("memory://", encryption=encryption)
         self.app.subscribe(
@@ -59,7 +59,7 @@ def distinct(found: list[Message]) -> list[Message]:
     ]
 
 
-def deliver(sent: list[Message], request: Any, encryption: Sealing | None = None) -> None:
+def deliver(sent: list[Message], request: Any, encryption: PayloadEncryption | None = None) -> None:
     """Each is handled, or lies in the invalid queue as it was sent; none is tried twice."""
 
     async def run() -> None:

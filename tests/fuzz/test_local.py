@@ -13,10 +13,10 @@ import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateways._engine.engine import Engine
-from gateways._engine.settings import QueueSettings
+from gateways._engine.engine import QueueEngine
+from gateways._engine.settings import EngineSettings
 from gateways.local import LocalGateway, codec, wire
-from gateways.local.dispatcher import Dispatcher
+from gateways.local.dispatcher import RequestDispatcher
 from pump import errors
 from pump.errors import MappingError, StorageFailed
 from pump.message import Message
@@ -32,26 +32,26 @@ WHOLE = Message(body=b"\x00\xff", id="m", type="t", group="g", created_at_s=1.5,
 HALF = replace(WHOLE, headers={"a": "\ud800"})
 PACKED = [pack(WHOLE), pack(HALF), pack(Message(body=b"", id="m"))]
 SETTINGS = codec.pack_settings(
-    QueueSettings(name="q", max_receive_count=2, dead_letter_queue="dead")
+    EngineSettings(name="q", max_receive_count=2, dead_letter_queue="dead")
 )
 REQUESTS: list[wire.Request] = [
-    wire.Send(1, 0, "q", PACKED, 0.0),
+    wire.SendRequest(1, 0, "q", PACKED, 0.0),
     wire.Receive(2, "q", 10, 0.0, 30.0),
-    wire.Settle(3, 0, "q", ["r", "s"], [None, 5.0]),
-    wire.Extend(4, "q", ["r"], 30.0),
+    wire.SettleRequest(3, 0, "q", ["r", "s"], [None, 5.0]),
+    wire.ExtendRequest(4, "q", ["r"], 30.0),
     wire.Declare(5, SETTINGS, MakeChannels.CREATE, False),
     wire.Stats(6),
     wire.Peek(7, "q", 10),
-    wire.Purge(8, "q"),
+    wire.PurgeRequest(8, "q"),
     wire.Cancel(9, 2),
     wire.Bye(10),
     wire.Hello("me", wire.PROTOCOL),
 ]
 ANSWERS: list[wire.Answer] = [
-    wire.Reply(1, b""),
-    wire.Reply(2, wire.encode([wire.Handed(PACKED[0], "r", 1, 29.5, 7)])),
+    wire.PackedReply(1, b""),
+    wire.PackedReply(2, wire.encode([wire.Handed(PACKED[0], "r", 1, 29.5, 7)])),
     wire.failure(3, StorageFailed("path", "full")),
-    wire.Failure(4, "MappingError", ["t", "detail"]),
+    wire.RemoteFailure(4, "MappingError", ["t", "detail"]),
 ]
 HANDED = wire.encode([wire.Handed(PACKED[0], "r", 1, 29.5, 7)])
 COUNTS = wire.encode([wire.Count("q", 1, 2, 3, None)])
@@ -101,9 +101,9 @@ def carry_out(asked: list[bytes]) -> None:
         faults: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
         clock = VirtualClock()
-        engine = Engine(clock)
+        engine = QueueEngine(clock)
         await engine.ensure(QueueSpec(name="q"), MakeChannels.CREATE)
-        dispatcher = Dispatcher(engine, {})
+        dispatcher = RequestDispatcher(engine, {})
         answers: list[wire.Answer] = []
         submitted: list[wire.Request] = []
         for frame in asked:
@@ -119,7 +119,7 @@ def carry_out(asked: list[bytes]) -> None:
             told = [each for each in submitted if not isinstance(each, wire.Receive)]
             assert len(answers) >= len(told)
         for answer in answers:
-            if isinstance(answer, wire.Failure):
+            if isinstance(answer, wire.RemoteFailure):
                 assert str(wire.unpack_failure(answer, "host"))
         # Nothing that was asked keeps the broker from going on.
         await engine.ensure(QueueSpec(name="after"), MakeChannels.CREATE)
@@ -195,7 +195,7 @@ TARGETS = [
     Target(
         name="failures: anything",
         inputs=st.builds(
-            wire.Failure,
+            wire.RemoteFailure,
             whole,
             ERROR_NAMES | st.sampled_from(sorted(vars(errors))),
             st.lists(hostile_values, max_size=4),

@@ -10,7 +10,7 @@ import click
 from hypothesis import strategies as st
 
 from pump.cli.options import counted_pair, duration, pair, telemetry_choice
-from pump.cli.send import Letter, _body_of, _lines_of
+from pump.cli.send import SendOptions, _body_of, _lines_of
 from pump.clock import SYSTEM_CLOCK, format_duration, parse_duration
 from pump.crypto.sources import parse_ring
 from pump.errors import ConfigurationError
@@ -32,7 +32,7 @@ DURATIONS = ["100ms", "5s", "2m", "1h30m", "7d", "0", " 1.5 H ", "1d 2h"]
 LEDGERS = ["ledger.db", "sqlite:///var/ledger.db?keep=30d", "parquet://ledger?detail=no&keep=1h"]
 ADDRESSES = ["8080", "0.0.0.0:8080", "[::1]:8080", "unix:/run/pump.sock", "localhost:0"]
 RING = "# keys\n2026-02:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=\nb:" + "A" * 43
-LETTER = Letter(
+LETTER = SendOptions(
     queue="q",
     type="",
     headers={},

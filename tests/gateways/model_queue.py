@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from gateways._engine.settings import QueueSettings
+from gateways._engine.settings import EngineSettings
 
 
 @attrs.define(eq=False)
@@ -22,7 +22,7 @@ class Entry:
 
 
 class ModelQueue:
-    def __init__(self, settings: QueueSettings) -> None:
+    def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
         self.entries: list[Entry] = []
         self.dead: list[str] = []

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateways._sqlite.database import to_the_end
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 
 
 async def test_when_cancelled_then_it_closes_first_and_the_cancellation_goes_on() -> None:
@@ -19,9 +19,9 @@ async def test_when_cancelled_then_it_closes_first_and_the_cancellation_goes_on(
         closed.append("closed")
 
     closing = asyncio.create_task(to_the_end(close()))
-    await breathe()
+    await yield_to_loop()
     closing.cancel()
-    await breathe()
+    await yield_to_loop()
     assert not closing.done()
     may_close.set()
 

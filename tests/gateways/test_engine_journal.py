@@ -8,8 +8,8 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from gateways._engine.engine import Engine
-from gateways._engine.journal import Done, Entry, Moved
+from gateways._engine.engine import QueueEngine
+from gateways._engine.journal import Done, Entry, MovedEntry
 from gateways.memory import MemoryGateway
 from pump.errors import StorageFailed
 from pump.testing.virtual_clock import VirtualClock
@@ -66,7 +66,7 @@ class Shop:
 @pytest.fixture
 async def shop(clock: VirtualClock) -> Shop:
     journal = PatientJournal()
-    gateway = MemoryGateway(clock, engine=Engine(clock, journal))
+    gateway = MemoryGateway(clock, engine=QueueEngine(clock, journal))
     orders = QueueUser(gateway, max_receive_count=2, dead_letter_queue="dead")
     return Shop(journal, await orders.create())
 
@@ -167,7 +167,7 @@ async def test_when_a_redrive_cannot_be_written_then_it_is_tried_again(
 ) -> None:
     """R20: until then the message stays where it is, hidden."""
     await shop.orders.send("a")
-    shop.journal.refuses = lambda entry: isinstance(entry, Moved)
+    shop.journal.refuses = lambda entry: isinstance(entry, MovedEntry)
     for _ in range(2):
         [a] = await shop.orders.receive()
         await shop.orders.defer(a)

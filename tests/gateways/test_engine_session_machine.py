@@ -8,8 +8,8 @@ import attrs
 from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateways._engine.record import LeaseBatch, Record, SessionLock
-from gateways._engine.settings import QueueSettings
+from gateways._engine.record import LeaseBatch, LockedSession, Record
+from gateways._engine.settings import EngineSettings
 from gateways._engine.state import QueueState
 from pump.message import Message
 from pump.outcome import ABANDON, ACK, Action, Defer
@@ -35,7 +35,7 @@ class SessionMachine(RuleBasedStateMachine):
     def start(self, is_strict: bool) -> None:
         self.now_s = 1000.0
         self.next_seq = 1
-        self.state = QueueState(QueueSettings(name="orders", is_strict=is_strict))
+        self.state = QueueState(EngineSettings(name="orders", is_strict=is_strict))
         self.entries: list[Entry] = []
         self.locks: dict[str, tuple[str, float]] = {}
         self.over: list[str] = []
@@ -165,7 +165,7 @@ class SessionMachine(RuleBasedStateMachine):
         old = self.state
         self.state = QueueState(old.settings)
         locks = [
-            SessionLock(lock.id, lock.group, lock.owner, lock.expires_s) for lock in old.sessions
+            LockedSession(lock.id, lock.group, lock.owner, lock.expires_s) for lock in old.sessions
         ]
         self.state.restore(_copies(old.records.values()), locks)
 
@@ -201,7 +201,7 @@ class SessionMachine(RuleBasedStateMachine):
     def end(self, group: str) -> None:
         self.over.append(self.locks.pop(group)[0])
 
-    def draw_lock(self, data: st.DataObject) -> SessionLock | None:
+    def draw_lock(self, data: st.DataObject) -> LockedSession | None:
         if not self.locks:
             return None
         token = self.locks[data.draw(st.sampled_from(sorted(self.locks)))][0]

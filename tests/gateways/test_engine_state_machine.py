@@ -6,7 +6,7 @@ from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateways._engine.record import Lapse, Record
-from gateways._engine.settings import QueueSettings
+from gateways._engine.settings import EngineSettings
 from gateways._engine.state import QueueState
 from pump.message import Message
 from pump.outcome import ABANDON, ACK, Action, Defer
@@ -16,7 +16,7 @@ from .model_queue import Entry, ModelQueue
 LEASE_S = 30.0
 ACTIONS = st.sampled_from([ACK, ABANDON, Defer(0.0), Defer(7.0), Defer(40.0)])
 SETTINGS = st.builds(
-    lambda order, limit, window_s: QueueSettings(
+    lambda order, limit, window_s: EngineSettings(
         name="orders",
         is_lifo=order == "lifo",
         is_strict=order == "strict",
@@ -34,7 +34,7 @@ class QueueMachine(RuleBasedStateMachine):
     """R3, R5, R6, R8, R9, R14, R16, R20, R36–R39, T5, T7."""
 
     @initialize(settings=SETTINGS)
-    def start(self, settings: QueueSettings) -> None:
+    def start(self, settings: EngineSettings) -> None:
         self.now_s = 1000.0
         self.next_seq = 1
         self.state = QueueState(settings)
@@ -120,7 +120,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.promote()
 
     @rule(settings=SETTINGS)
-    def reconfigure(self, settings: QueueSettings) -> None:
+    def reconfigure(self, settings: EngineSettings) -> None:
         self.state.reconfigure(settings)
         self.model.settings = settings
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateways._sqlite.database import Database, Run, Schema
+from gateways._sqlite.database import Database, Schema, Statement
 from gateways._sqlite.group_commit import GroupCommit
 from pump.errors import StorageFailed
 
@@ -19,16 +19,16 @@ SCHEMA = Schema(application_id=1, version=1, tables="CREATE TABLE t (n INTEGER P
 _INSERT, _DELETE = "INSERT INTO t VALUES", "DELETE FROM t WHERE n = ?"
 
 
-def insert(*numbers: int, is_free: bool = True) -> Run:
-    return Run(_INSERT, [(number, "") for number in numbers], "(?, ?)", is_free=is_free)
+def insert(*numbers: int, is_free: bool = True) -> Statement:
+    return Statement(_INSERT, [(number, "") for number in numbers], "(?, ?)", is_free=is_free)
 
 
-def delete(number: int) -> Run:
-    return Run(_DELETE, [(number,)], is_free=True)
+def delete(number: int) -> Statement:
+    return Statement(_DELETE, [(number,)], is_free=True)
 
 
-def update(text: str) -> Run:
-    return Run("UPDATE t SET s = ?", [(text,)])
+def update(text: str) -> Statement:
+    return Statement("UPDATE t SET s = ?", [(text,)])
 
 
 class Slow(Database):
@@ -55,7 +55,7 @@ class Bench:
         self.journal = GroupCommit(database)
         self.told: list[str] = []
 
-    def write(self, name: str, *runs: Run) -> None:
+    def write(self, name: str, *runs: Statement) -> None:
         def done(error: Exception | None) -> None:
             self.told.append(name if error is None else f"{name} failed")
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from gateways.local import codec, wire
-from gateways.local.client import Client
-from pump.clock import SYSTEM_CLOCK, breathe
+from gateways.local.client import LocalClient
+from pump.clock import SYSTEM_CLOCK, yield_to_loop
 from pump.errors import ConnectionFailed
 from pump.message import Message
 from pump.testing.virtual_clock import VirtualClock
@@ -40,7 +40,7 @@ class FakeHost:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await wire.read_frame(reader)
-        wire.write(writer, wire.Reply(0, b""))
+        wire.write(writer, wire.PackedReply(0, b""))
         if self._hangs_up:
             # With something unread in its socket, which the other side sees as a reset.
             await reader.read(1)
@@ -50,7 +50,7 @@ class FakeHost:
             while True:
                 request = wire.decode_request(await wire.read_frame(reader))
                 self.asked.append(request)
-                wire.write(writer, wire.Reply(request.number, wire.encode([])))
+                wire.write(writer, wire.PackedReply(request.number, wire.encode([])))
         except asyncio.IncompleteReadError:
             writer.close()
 
@@ -69,14 +69,14 @@ async def test_when_the_host_dies_at_any_moment_then_requests_wait_for_the_next_
 ) -> None:
     """Law 7: asked before, while and after the connection breaks."""
     lost = asyncio.Event()
-    client = Client("me", SYSTEM_CLOCK, lost.set)
+    client = LocalClient("me", SYSTEM_CLOCK, lost.set)
     assert await client.connect(hosts[0].address)
     asking = []
     while not lost.is_set():
         asking.append(asyncio.create_task(client.queues()))
-        await breathe()
+        await yield_to_loop()
     asking.append(asyncio.create_task(client.queues()))
-    await breathe()
+    await yield_to_loop()
 
     assert await client.connect(hosts[1].address)
 
@@ -89,15 +89,15 @@ async def test_when_a_receive_is_cancelled_while_the_host_dies_then_it_is_cancel
 ) -> None:
     """Law 6, R4: the next host is told to take back what each of them may have leased."""
     lost = asyncio.Event()
-    client = Client("me", SYSTEM_CLOCK, lost.set)
+    client = LocalClient("me", SYSTEM_CLOCK, lost.set)
     assert await client.connect(hosts[0].address)
     receiving = []
     while not lost.is_set():
         task = asyncio.create_task(client.receive("q", max_count=1, wait_s=60, lease_s=30))
         receiving.append(task)
-        await breathe()
+        await yield_to_loop()
         task.cancel()
-        await breathe()
+        await yield_to_loop()
 
     await asyncio.wait(receiving)
     assert all(task.cancelled() for task in receiving)
@@ -115,7 +115,7 @@ async def test_when_the_socket_is_not_ours_then_the_error_says_so(tmp_path: Path
     async def refuse(address: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    client = Client("me", SYSTEM_CLOCK, lambda: None)
+    client = LocalClient("me", SYSTEM_CLOCK, lambda: None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "open_unix_connection", refuse)
         with pytest.raises(ConnectionFailed, match="the user who hosts"):
@@ -138,16 +138,16 @@ async def test_when_an_answer_lies_unread_then_its_lease_is_no_longer_for_that(
 
     async def hand_out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await wire.read_frame(reader)
-        wire.write(writer, wire.Reply(0, welcome))
+        wire.write(writer, wire.PackedReply(0, welcome))
         request = wire.decode_request(await wire.read_frame(reader))
         clock.stand_still(20)
         packed = codec.pack(Message(body=b"a"))
         handed = [packed, "r", 1, 30.0, 7, *([] if expires_at_s is None else [expires_at_s])]
-        wire.write(writer, wire.Reply(request.number, wire.encode([handed])))
+        wire.write(writer, wire.PackedReply(request.number, wire.encode([handed])))
         writer.close()
 
     server = await asyncio.start_unix_server(hand_out, tmp_path / "s")
-    client = Client("me", clock, lambda: None)
+    client = LocalClient("me", clock, lambda: None)
     assert await client.connect(tmp_path / "s")
 
     [delivery] = await client.receive("q", max_count=1, wait_s=60, lease_s=30)
@@ -161,6 +161,6 @@ def test_when_the_peer_is_an_older_release_then_each_still_reads_the_other() -> 
     """Fields are added at the end: an older one does not look at them, or has their default."""
     older = msgspec.msgpack.encode(("Extend", 1, "q", ["r"], 30.0))
 
-    assert wire.decode_request(older) == wire.Extend(1, "q", ["r"], 30.0, None)
+    assert wire.decode_request(older) == wire.ExtendRequest(1, "q", ["r"], 30.0, None)
     newer = msgspec.msgpack.encode((*msgspec.msgpack.decode(older), 1_000.0, "and more"))
-    assert wire.decode_request(newer) == wire.Extend(1, "q", ["r"], 30.0, 1_000.0)
+    assert wire.decode_request(newer) == wire.ExtendRequest(1, "q", ["r"], 30.0, 1_000.0)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gateways._engine.engine import Engine
+from gateways._engine.engine import QueueEngine
 from gateways._engine.record import DELAYED, LEASED
 from gateways._sqlite.database import Database
 from gateways.local import LocalGateway
@@ -46,7 +46,7 @@ STEPS = st.one_of(
 class Shop:
     """An engine on a file, and the receipts it gave out."""
 
-    def __init__(self, engine: Engine, clock: VirtualClock) -> None:
+    def __init__(self, engine: QueueEngine, clock: VirtualClock) -> None:
         self.engine = engine
         self.clock = clock
         self.receipts: list[str] = []
@@ -77,7 +77,7 @@ class Shop:
                 await self.engine.purge(queue)
 
 
-def picture(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
+def picture(engine: QueueEngine) -> dict[str, list[tuple[object, ...]]]:
     """Everything that matters about every message."""
     return {
         name: [
@@ -102,7 +102,7 @@ async def run(steps: list[tuple[Any, ...]], spec: QueueSpec, folder: Path) -> No
     path = folder / "queues.db"
     database = await Database.open(path, SCHEMA)
     journal = SqliteJournal(database, clock)
-    shop = Shop(Engine(clock, journal), clock)
+    shop = Shop(QueueEngine(clock, journal), clock)
     journal.start()
     await shop.engine.ensure(QueueSpec(name="dead"), MakeChannels.CREATE)
     await shop.engine.ensure(spec, MakeChannels.CREATE)
@@ -123,9 +123,9 @@ async def run(steps: list[tuple[Any, ...]], spec: QueueSpec, folder: Path) -> No
     await database.close()
 
 
-async def recovered_image(path: Path, clock: VirtualClock) -> Engine:
+async def recovered_image(path: Path, clock: VirtualClock) -> QueueEngine:
     database = await Database.open(await asyncio.to_thread(copy_of, path), SCHEMA)
-    engine = Engine(clock)
+    engine = QueueEngine(clock)
     await recover(engine, database)
     await engine.queues()
     await database.close()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gateways._engine.engine import Engine
+from gateways._engine.engine import QueueEngine
 from gateways._sqlite.database import Database
 from gateways.local import codec, wire
-from gateways.local.dispatcher import Dispatcher
+from gateways.local.dispatcher import RequestDispatcher
 from gateways.local.journal import SCHEMA, SqliteJournal
 from gateways.local.recovery import recover
 from pump.errors import InvalidReceipt, PumpError, QueueNotFound, StorageFailed
@@ -33,16 +33,16 @@ class Hosting:
     async def start(self) -> None:
         self._database = await Database.open(self._path, SCHEMA)
         self._journal = SqliteJournal(self._database, self._clock)
-        self.engine = Engine(self._clock, self._journal)
+        self.engine = QueueEngine(self._clock, self._journal)
         recovered = await recover(self.engine, self._database)
         self._journal.start()
-        self.dispatcher = Dispatcher(self.engine, recovered.replies)
+        self.dispatcher = RequestDispatcher(self.engine, recovered.replies)
 
     async def ask(self, request: wire.Request) -> bytes:
         answer: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
         self.dispatcher.submit(OWNER, request, answer.set_result)
         reply = await answer
-        if isinstance(reply, wire.Failure):
+        if isinstance(reply, wire.RemoteFailure):
             raise wire.unpack_failure(reply, "the host")
         return reply.result
 
@@ -66,8 +66,8 @@ async def host(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Hosting]:
     await host.stop()
 
 
-def a_send(number: int, body: bytes = b"a", done_below: int = 0) -> wire.Send:
-    return wire.Send(number, done_below, "orders", [codec.pack(Message(body=body))], 0.0)
+def a_send(number: int, body: bytes = b"a", done_below: int = 0) -> wire.SendRequest:
+    return wire.SendRequest(number, done_below, "orders", [codec.pack(Message(body=body))], 0.0)
 
 
 def a_receive(number: int, *, is_repeat: bool = False) -> wire.Receive:
@@ -99,7 +99,7 @@ async def test_when_a_settlement_is_asked_twice_then_the_answer_is_the_same(
 ) -> None:
     await host.ask(a_send(1))
     [handed] = wire.decode_handed(await host.ask(a_receive(2)))
-    settle = wire.Settle(3, 0, "orders", [handed.receipt, "unknown"], [None, None])
+    settle = wire.SettleRequest(3, 0, "orders", [handed.receipt, "unknown"], [None, None])
     first = await host.ask(settle)
     if restarts:
         await host.restart()
@@ -108,7 +108,7 @@ async def test_when_a_settlement_is_asked_twice_then_the_answer_is_the_same(
 
     assert codec.unpack_positions(first) == codec.unpack_positions(second) == [1]
     # The same settlement as another request is refused: the message is gone.
-    other = wire.Settle(4, 0, "orders", [handed.receipt], [None])
+    other = wire.SettleRequest(4, 0, "orders", [handed.receipt], [None])
     assert codec.unpack_positions(await host.ask(other)) == [0]
 
 
@@ -178,13 +178,13 @@ async def test_when_a_request_fails_then_the_error_travels(host: Hosting) -> Non
 def test_when_an_error_travels_then_it_arrives_equal(error: PumpError) -> None:
     answer = wire.decode_answer(wire.encode(wire.failure(7, error)))
 
-    assert isinstance(answer, wire.Failure)
+    assert isinstance(answer, wire.RemoteFailure)
     arrived = wire.unpack_failure(answer, "the host")
     assert (type(arrived), str(arrived)) == (type(error), str(error))
 
 
 def test_when_an_unknown_error_travels_then_it_is_a_failed_connection() -> None:
-    arrived = wire.unpack_failure(wire.Failure(1, "Hiccup", []), "the host")
+    arrived = wire.unpack_failure(wire.RemoteFailure(1, "Hiccup", []), "the host")
 
     assert "Hiccup" in str(arrived)
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateways._sqlite.database import Run
+from gateways._sqlite.database import Statement
 from gateways.local import LocalGateway, codec, wire
 from gateways.local.journal import SqliteJournal
 from pump.clock import SYSTEM_CLOCK
@@ -200,13 +200,13 @@ def an_accept(number: int, *, is_repeat: bool = False) -> wire.AcceptSession:
     return wire.AcceptSession(number, "orders", "a", 0.0, LEASE_S, is_repeat)
 
 
-async def granted(host: Hosting, request: wire.AcceptSession) -> wire.Granted | None:
+async def granted(host: Hosting, request: wire.AcceptSession) -> wire.GrantedSession | None:
     return wire.decode_granted(await host.ask(request))
 
 
 async def send_one(host: Hosting, number: int) -> None:
     packed = codec.pack(Message(body=b"1", group="a"))
-    await host.ask(wire.Send(number, 0, "orders", [packed], 0.0))
+    await host.ask(wire.SendRequest(number, 0, "orders", [packed], 0.0))
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -300,7 +300,7 @@ async def test_when_the_end_of_an_earlier_lock_was_not_written_then_the_later_on
     journal = host.engine.journal
     assert isinstance(journal, SqliteJournal)
     left_behind = ("~", "orders", "gone", None, clock.time_s() - 1, "a")
-    insert = Run("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)", [left_behind])
+    insert = Statement("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)", [left_behind])
     await journal.append([insert], lambda error: None)
 
     await host.restart()

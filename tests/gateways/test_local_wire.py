@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gateways.local import LocalGateway, codec, wire
-from gateways.local.client import Client
+from gateways.local.client import LocalClient
 from gateways.local.gateway import from_url
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import (
@@ -83,14 +83,14 @@ async def test_when_the_hosts_answer_cannot_be_read_then_whoever_waits_is_told(
 
     async def garble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await wire.read_frame(reader)
-        writer.write(wire.frame(wire.Reply(0, b"")))
+        writer.write(wire.frame(wire.PackedReply(0, b"")))
         await wire.read_frame(reader)
         writer.write(len(answer).to_bytes(4, "big") + answer)
         writer.close()
 
     lost = asyncio.Event()
     server = await asyncio.start_unix_server(garble, tmp_path / "s")
-    client = Client("me", VirtualClock(), lost.set)
+    client = LocalClient("me", VirtualClock(), lost.set)
     assert await client.connect(tmp_path / "s")
 
     with pytest.raises(ConnectionFailed, match="cannot be read"):
@@ -104,13 +104,13 @@ async def test_when_the_hosts_answer_cannot_be_read_then_whoever_waits_is_told(
 @pytest.mark.parametrize(
     "failure",
     [
-        wire.Failure(1, "StorageFailed", []),
-        wire.Failure(1, "Throttled", ["q", "soon"]),
+        wire.RemoteFailure(1, "StorageFailed", []),
+        wire.RemoteFailure(1, "Throttled", ["q", "soon"]),
         wire.failure(1, SendFailed("q", (("m", ValueError()),))),
     ],
 )
 def test_when_an_error_travels_with_other_fields_then_its_name_arrives(
-    failure: wire.Failure,
+    failure: wire.RemoteFailure,
 ) -> None:
     error = wire.unpack_failure(failure, "host")
 

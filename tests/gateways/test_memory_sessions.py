@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateways._engine.engine import Engine
+from gateways._engine.engine import QueueEngine
 from gateways._engine.journal import Locked, Unlocked
 from gateways.memory import MemoryGateway
 from pump.errors import QueueNotFound, SessionLockLost, StorageFailed
@@ -37,17 +37,17 @@ async def bodies(session: SessionPort, max_count: int = 10) -> str:
 
 
 @pytest.fixture
-async def engine(clock: VirtualClock) -> Engine:
-    return Engine(clock)
+async def engine(clock: VirtualClock) -> QueueEngine:
+    return QueueEngine(clock)
 
 
 @pytest.fixture
-async def orders(clock: VirtualClock, engine: Engine) -> QueueUser:
+async def orders(clock: VirtualClock, engine: QueueEngine) -> QueueUser:
     return await QueueUser(MemoryGateway(clock, engine=engine)).create()
 
 
 async def test_when_a_gateway_closes_then_its_sessions_are_free_for_those_who_share_its_queues(
-    clock: VirtualClock, engine: Engine, orders: QueueUser
+    clock: VirtualClock, engine: QueueEngine, orders: QueueUser
 ) -> None:
     """R40."""
     other = QueueUser(MemoryGateway(clock, engine=engine))
@@ -181,7 +181,7 @@ async def test_when_a_lock_ends_while_a_receive_waits_then_it_says_so_at_once(
 
 
 async def test_when_everybody_has_sessions_then_nothing_is_left_behind_by_a_thousand(
-    engine: Engine, orders: QueueUser
+    engine: QueueEngine, orders: QueueUser
 ) -> None:
     """Offers to ordinary receives, which nobody makes here, do not pile up."""
     for number in range(1000):
@@ -214,7 +214,7 @@ class TestJournal:
 
     @pytest.fixture
     async def orders(self, clock: VirtualClock, journal: PatientJournal) -> QueueUser:
-        orders = await QueueUser(MemoryGateway(clock, engine=Engine(clock, journal))).create()
+        orders = await QueueUser(MemoryGateway(clock, engine=QueueEngine(clock, journal))).create()
         await orders.send("1", group="a")
         return orders
 

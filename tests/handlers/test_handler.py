@@ -13,7 +13,14 @@ from handlers import Handler, NoContext, Retry, use
 from pump.context import Context, current_context
 from pump.errors import ConfigurationError
 from pump.pipeline import Middleware, Proceed
-from pump.processor import Command, CommandProcessor, Event, Handling, Registry, request_type_of
+from pump.processor import (
+    Command,
+    CommandProcessor,
+    Event,
+    HandlerRegistry,
+    Handling,
+    request_type_of,
+)
 
 from .support import Pay, a_context, run
 
@@ -93,7 +100,7 @@ class Outer(Command):
 async def test_a_handler_that_sends_a_request_finds_its_own_context_afterwards(
     inner: type,
 ) -> None:
-    registry = Registry()
+    registry = HandlerRegistry()
     processor = CommandProcessor(registry)
 
     class HandleOuter(Handler[Outer]):
@@ -157,7 +164,7 @@ def test_use_adds_outside_of_what_is_inherited_and_leaves_the_base_alone() -> No
 
 async def test_the_apps_middleware_is_outside_of_the_handlers() -> None:
     seen: list[str] = []
-    registry = Registry()
+    registry = HandlerRegistry()
 
     @use(Note("own", seen))
     class Noted(PayAsync):
@@ -192,7 +199,7 @@ class Paid(Event):
 
 def test_two_handlers_of_one_event_never_share_a_name() -> None:
     """A once-only inbox would take the work of one for the work of the other."""
-    registry = Registry()
+    registry = HandlerRegistry()
     handlers: list[Handling] = [PayAsync(), PayAsync(), PayAsync]
 
     names = [registry.register(Paid, each).name for each in handlers]

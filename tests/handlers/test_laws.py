@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.context import Context
 from pump.errors import LeaseLost
 from pump.pipeline import Middleware, Proceed
@@ -147,7 +147,7 @@ async def test_law_6_a_cancellation_that_a_handler_answers_with_cleaning_up_stay
         try:
             await asyncio.Event().wait()
         finally:
-            await breathe()
+            await yield_to_loop()
             cleaned.set()
 
     task = asyncio.create_task(run(handle, [swallow_everything, make(), swallow_everything]))

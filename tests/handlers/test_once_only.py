@@ -18,7 +18,7 @@ from pump.decide import decide
 from pump.errors import ConfigurationError, HandlerTimeout
 from pump.outcome import Reject
 from pump.pipeline import Middleware
-from pump.processor import CommandProcessor, Event, Registry
+from pump.processor import CommandProcessor, Event, HandlerRegistry
 from pump.signals import DeferMessage
 from pump.stores.inbox import AlreadyDone, Busy, Claimed, Inbox
 from pump.subscription import Hybrid
@@ -296,7 +296,7 @@ async def test_when_one_of_two_handlers_failed_then_only_that_one_runs_again(
     inbox: Inbox,
 ) -> None:
     first, second = Counting(), Counting()
-    registry = Registry()
+    registry = HandlerRegistry()
     registry.register(Paid, first)
     registry.register(Paid, second)
     processor = CommandProcessor(registry, middleware=[OnceOnly(inbox)])

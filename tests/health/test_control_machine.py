@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.outcome import ACK
 from pump.performer import PumpState
 
@@ -53,7 +53,7 @@ async def _play(steps: list[str], run_s: float) -> None:
                 case ["break"]:
                     rig.gateway.fail("receive", Defect("bug"), times=1)
                 case ["turn"]:
-                    await breathe()
+                    await yield_to_loop()
                 case ["wait"]:
                     await rig.clock.advance(1)
                 case ["scale", count]:

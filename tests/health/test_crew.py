@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pump.health.wire import Answer, Refused, Request
-from pump.performer import Asked
-from pump.processes.control import CrewControl, CrewProbes, Member
+from pump.performer import DesiredState
+from pump.processes.control import Worker, WorkersControl, WorkersProbes
 from pump.processes.ipc import UNASKED, Order
 from pump.processes.merged_reports import Counts, ProcessReport, ProcessState
 from pump.processes.metrics_sum import Families
@@ -69,7 +69,7 @@ class FakeCrew:
     def measured(self) -> Families:
         return {}
 
-    def members(self) -> Sequence[Member]:
+    def members(self) -> Sequence[Worker]:
         return self._members
 
     def drain(self) -> None:
@@ -81,12 +81,12 @@ class FakeCrew:
         return self.orders.get(subscription, UNASKED)
 
 
-def probes_of(crew: FakeCrew) -> CrewProbes:
-    return CrewProbes(crew, None, VirtualClock(), version="1")
+def probes_of(crew: FakeCrew) -> WorkersProbes:
+    return WorkersProbes(crew, None, VirtualClock(), version="1")
 
 
-def control_of(crew: FakeCrew) -> CrewControl:
-    return CrewControl(crew, probes_of(crew))
+def control_of(crew: FakeCrew) -> WorkersControl:
+    return WorkersControl(crew, probes_of(crew))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ async def test_when_nobody_answers_then_that_is_said_and_what_was_asked_is_kept(
         await control_of(crew).answer(PAUSE)
 
     assert refused.value.status == HTTPStatus.SERVICE_UNAVAILABLE
-    assert crew.order("orders").asked is Asked.PAUSE
+    assert crew.order("orders").asked is DesiredState.PAUSE
 
 
 async def test_when_all_refuse_then_nothing_is_kept_for_those_to_come() -> None:
@@ -143,7 +143,7 @@ async def test_when_one_refuses_then_it_is_named_and_the_others_have_done_it() -
     with pytest.raises(Refused, match="process 2: it has stopped"):
         await control_of(crew).answer(PAUSE)
 
-    assert crew.order("orders").asked is Asked.PAUSE
+    assert crew.order("orders").asked is DesiredState.PAUSE
 
 
 async def test_one_that_leaves_is_not_asked_to_change_anything() -> None:

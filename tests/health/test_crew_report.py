@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from pump.performer import Asked
+from pump.performer import DesiredState
 from pump.processes.ipc import Order, as_json, from_json
 from pump.processes.merged_reports import (
     ProcessReport,
@@ -140,6 +140,6 @@ def test_standing_orders_are_what_a_performer_would_do_after_the_same_words() ->
     for action, concurrency in [("pause", None), ("scale", 7), ("drain", None), ("pause", None)]:
         order = order.after(action, concurrency)
 
-    assert order == Order(asked=Asked.DRAIN, concurrency=7)
-    assert order.after("resume", None) == Order(asked=Asked.RUN, concurrency=7)
+    assert order == Order(asked=DesiredState.DRAIN, concurrency=7)
+    assert order.after("resume", None) == Order(asked=DesiredState.RUN, concurrency=7)
     assert from_json(as_json({"orders": order})) == {"orders": order}

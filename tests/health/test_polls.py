@@ -6,24 +6,24 @@ from hypothesis import given, strategies as st
 
 from pump.errors import ConnectionFailed
 from pump.health.probes import shown
-from pump.loop.receiving import Polls
+from pump.loop.receiving import ReceiveHealth
 
 AWAY = ConnectionFailed("broker", "away")
 
 
 def test_when_nothing_was_asked_then_nobody_is_silent() -> None:
-    assert Polls().silence_s(1_000.0) == 0.0
+    assert ReceiveHealth().silence_s(1_000.0) == 0.0
 
 
 def test_when_a_receive_is_unanswered_then_the_silence_grows() -> None:
-    polls = Polls()
+    polls = ReceiveHealth()
     polls.asked(10.0)
 
     assert polls.silence_s(25.0) == 15.0
 
 
 def test_when_it_is_answered_and_no_other_is_open_then_nothing_is_owed() -> None:
-    polls = Polls()
+    polls = ReceiveHealth()
     polls.asked(10.0)
     polls.answered(12.0)
 
@@ -31,7 +31,7 @@ def test_when_it_is_answered_and_no_other_is_open_then_nothing_is_owed() -> None
 
 
 def test_when_one_of_two_is_answered_then_the_silence_starts_anew() -> None:
-    polls = Polls()
+    polls = ReceiveHealth()
     polls.asked(10.0)
     polls.asked(11.0)
     polls.answered(30.0)
@@ -40,7 +40,7 @@ def test_when_one_of_two_is_answered_then_the_silence_starts_anew() -> None:
 
 
 def test_when_receives_fail_then_they_are_counted_and_the_silence_goes_on() -> None:
-    polls = Polls()
+    polls = ReceiveHealth()
     for moment in (10.0, 11.0, 13.0):
         polls.asked(moment)
         polls.failed(AWAY)
@@ -51,7 +51,7 @@ def test_when_receives_fail_then_they_are_counted_and_the_silence_goes_on() -> N
 
 
 def test_when_one_succeeds_then_the_failures_are_forgotten() -> None:
-    polls = Polls()
+    polls = ReceiveHealth()
     polls.asked(10.0)
     polls.failed(AWAY)
     polls.asked(11.0)
@@ -61,7 +61,7 @@ def test_when_one_succeeds_then_the_failures_are_forgotten() -> None:
 
 
 def test_when_paused_then_nothing_is_owed_and_the_last_error_is_still_known() -> None:
-    polls = Polls()
+    polls = ReceiveHealth()
     polls.asked(10.0)
     polls.failed(AWAY)
     polls.asked(11.0)
@@ -76,7 +76,7 @@ def test_when_paused_then_nothing_is_owed_and_the_last_error_is_still_known() ->
 def test_whatever_happens_then_as_many_are_open_as_were_asked_and_not_ended(
     steps: list[str],
 ) -> None:
-    polls = Polls()
+    polls = ReceiveHealth()
     asked = ended = 0
     for now_s, step in enumerate(steps):
         if step == "asked":

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from gateways.sqs_server.engine import Engine, open_store
-from gateways.sqs_server.model import NewMessage, QueueAddress
-from gateways.sqs_server.settings import QueueSettings
+from gateways.sqs_server.engine import SqsEngine, open_store
+from gateways.sqs_server.model import NewMessage, QueueId
+from gateways.sqs_server.settings import SqsQueueSettings
 from pump.clock import SYSTEM_CLOCK
 
 from .sqs_server_process import ServerProcess
@@ -300,12 +300,10 @@ async def test_when_many_queues_have_many_delayed_messages_then_the_start_is_as_
 
 
 async def fill(folder: Path, *, queue_count: int, message_count: int = 20_000) -> None:
-    engine = Engine(SYSTEM_CLOCK, open_store(folder))
+    engine = SqsEngine(SYSTEM_CLOCK, open_store(folder))
     await engine.open()
     queues = [
-        await engine.create(
-            QueueSettings(address=QueueAddress("000000000000", "eu-west-1", f"q{n}"))
-        )
+        await engine.create(SqsQueueSettings(address=QueueId("000000000000", "eu-west-1", f"q{n}")))
         for n in range(queue_count)
     ]
     delayed = NewMessage(body="x", delay_s=900)
@@ -315,7 +313,7 @@ async def fill(folder: Path, *, queue_count: int, message_count: int = 20_000) -
 
 
 async def cost_of_opening(folder: Path) -> float:
-    engine = Engine(SYSTEM_CLOCK, open_store(folder))
+    engine = SqsEngine(SYSTEM_CLOCK, open_store(folder))
     before_s = time.process_time()
     await engine.open()
     took_s = time.process_time() - before_s

@@ -16,11 +16,11 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pump.cli.ledger import Asked, make_report, print_report, since, slot_count
+from pump.cli.ledger import LedgerOptions, make_report, print_report, since, slot_count
 from pump.clock import SYSTEM_CLOCK
 from pump.stores.ledger.parquet_ledger import ParquetStore, RollOptions
 from pump.stores.ledger.schema import Row
-from pump.stores.ledger.sqlite_ledger import SqliteStore
+from pump.stores.ledger.sqlite_ledger import LedgerFile
 
 from .conftest import Pump
 from .support import a_row
@@ -62,7 +62,7 @@ def a_ledger(kind: str, rows: list[Row], folder: Path | None = None) -> str:
     """Write one in the working folder, where it is looked for."""
     path = (folder or Path(".pumphouse")) / ("ledger.db" if kind == "sqlite" else "ledger")
     options = RollOptions(roll_rows=1000, roll_every=timedelta(hours=1), keep=None)
-    store = SqliteStore(path, None) if kind == "sqlite" else ParquetStore(path, options)
+    store = LedgerFile(path, None) if kind == "sqlite" else ParquetStore(path, options)
     store.append(rows)
     store.close(0.0)
     return str(path)
@@ -244,7 +244,7 @@ def shown(path: str, *, width: int, encoding: str = "utf-8", **options: Any) -> 
     buffer = io.BytesIO()
     file = io.TextIOWrapper(buffer, encoding=encoding)
     console = Console(file=file, width=width, **options)
-    report = make_report(Asked(path=path, since="1d"), max_slots=slot_count(console))
+    report = make_report(LedgerOptions(path=path, since="1d"), max_slots=slot_count(console))
     print_report(report, console)
     file.flush()
     return buffer.getvalue().decode(encoding)

@@ -17,7 +17,7 @@ from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError, StorageFailed
 from pump.observability import vocabulary
 from pump.stores.ledger import ParquetLedger
-from pump.stores.ledger.parquet_ledger import Journal
+from pump.stores.ledger.parquet_ledger import LedgerJournal
 from pump.stores.ledger.reading import ParquetReader
 from pump.stores.ledger.tally import Query
 from pump.testing.virtual_clock import VirtualClock
@@ -214,7 +214,7 @@ async def test_when_the_disk_is_full_until_the_ledger_gave_up_then_its_journal_i
     await ledger.open("memory", clock)
     ledger.record(an_outcome(1))
     await ledger.flush()
-    monkeypatch.setattr(Journal, "append", full_disk)
+    monkeypatch.setattr(LedgerJournal, "append", full_disk)
     ledger.record(an_outcome(2))
     closing = asyncio.create_task(ledger.aclose())
     await clock.advance(6)

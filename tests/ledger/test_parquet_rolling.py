@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from pump.errors import StorageFailed
 from pump.observability import vocabulary
 from pump.stores.ledger import ParquetLedger, parquet_ledger
-from pump.stores.ledger.parquet_ledger import Journal
+from pump.stores.ledger.parquet_ledger import LedgerJournal
 from pump.stores.ledger.reading import ParquetReader
 from pump.stores.ledger.tally import Query
 from pump.testing.virtual_clock import EPOCH_S, VirtualClock
@@ -133,9 +133,9 @@ class CrashImages:
         for owner, name in (
             (os, "replace"),
             (parquet_ledger, "_sync"),
-            (Journal, "plan"),
-            (Journal, "forget"),
-            (Journal, "append"),
+            (LedgerJournal, "plan"),
+            (LedgerJournal, "forget"),
+            (LedgerJournal, "append"),
             (parquet_ledger, "put"),
         ):
             monkeypatch.setattr(owner, name, self._watched(name, getattr(owner, name)))
@@ -188,15 +188,15 @@ def test_when_a_roll_fails_half_way_and_more_rows_come_then_no_row_is_doubled(
     """The file is there, the journal could not forget: the next roll makes the same file."""
     store = store_in(tmp_path)
     store.append(rows(1, 2))
-    real = Journal.forget
-    monkeypatch.setattr(Journal, "forget", failing)
+    real = LedgerJournal.forget
+    monkeypatch.setattr(LedgerJournal, "forget", failing)
     with pytest.raises(StorageFailed):
         store.care(0.0)
     assert ids(parquet_rows(tmp_path)) == ["m-1", "m-2"]
     store.append(rows(3))
     assert ParquetReader(tmp_path).tally(Query()).row_count == 3
 
-    monkeypatch.setattr(Journal, "forget", real)
+    monkeypatch.setattr(LedgerJournal, "forget", real)
     store.care(0.0)
 
     assert ids(parquet_rows(tmp_path)) == ["m-1", "m-2", "m-3"]

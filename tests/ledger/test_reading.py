@@ -24,8 +24,8 @@ from pump.stores.ledger.parquet_ledger import ParquetStore, RollOptions
 from pump.stores.ledger.reading import LedgerReader, ParquetReader, SqliteReader
 from pump.stores.ledger.rows import RowStore
 from pump.stores.ledger.schema import Row
-from pump.stores.ledger.sqlite_ledger import SqliteStore
-from pump.stores.ledger.tally import Query, Tally, bucket_of, middle_of
+from pump.stores.ledger.sqlite_ledger import LedgerFile
+from pump.stores.ledger.tally import LedgerTally, Query, bucket_of, middle_of
 
 from .support import a_row, ids, read_only
 
@@ -50,7 +50,7 @@ def some_rows(count: int, seed: int = 1) -> list[Row]:
 
 
 def sqlite_store(folder: Path) -> tuple[RowStore, LedgerReader]:
-    return SqliteStore(folder / "l.db", None), SqliteReader(folder / "l.db")
+    return LedgerFile(folder / "l.db", None), SqliteReader(folder / "l.db")
 
 
 def parquet_store(folder: Path) -> tuple[RowStore, LedgerReader]:
@@ -62,9 +62,9 @@ STORES = pytest.mark.parametrize("make", [sqlite_store, parquet_store])
 Make = Callable[[Path], tuple[RowStore, LedgerReader]]
 
 
-def expected_tally(rows: list[Row], query: Query) -> Tally:
+def expected_tally(rows: list[Row], query: Query) -> LedgerTally:
     """The same, counted row by row."""
-    tally = Tally()
+    tally = LedgerTally()
     for row in rows:
         if row.time < query.since_us or any(
             getattr(row, column) not in choices for column, choices in query.choices.items()
@@ -134,7 +134,7 @@ def test_when_nothing_is_written_yet_then_the_tally_is_empty(make: Make, tmp_pat
     store, reader = make(tmp_path)
     store.open()
 
-    assert reader.tally(Query()) == Tally()
+    assert reader.tally(Query()) == LedgerTally()
 
     store.close(0.0)
 
@@ -304,7 +304,7 @@ def test_when_a_sqlite_ledger_is_read_then_a_writer_is_not_held_up(tmp_path: Pat
 def test_when_percentiles_are_told_then_they_are_within_one_per_cent(seed: int) -> None:
     chance = random.Random(seed)
     times = sorted(chance.lognormvariate(-3, 2) for _ in range(5_000))
-    tally = Tally()
+    tally = LedgerTally()
     tally.count([(0, "Pay", "processed", None, run_s) for run_s in times], Query())
 
     p50, p95, p99, all_of_them = tally.percentiles_s("Pay", 0.5, 0.95, 0.99, 1.0)
@@ -316,7 +316,7 @@ def test_when_percentiles_are_told_then_they_are_within_one_per_cent(seed: int) 
 
 
 def test_when_nothing_ran_then_percentiles_are_zero() -> None:
-    assert Tally().percentiles_s("Pay", 0.5) == [0.0]
+    assert LedgerTally().percentiles_s("Pay", 0.5) == [0.0]
 
 
 def test_when_a_time_is_counted_then_its_bucket_stands_for_it() -> None:

@@ -21,10 +21,10 @@ from pump.events import (
     Status,
 )
 from pump.stores.ledger.parquet import write_rows
-from pump.stores.ledger.parquet_ledger import Journal, Range
+from pump.stores.ledger.parquet_ledger import LedgerJournal, Range
 from pump.stores.ledger.rows import MAX_DETAIL, RowMaker, encodable
 from pump.stores.ledger.schema import Row
-from pump.stores.ledger.sqlite_ledger import SqliteStore
+from pump.stores.ledger.sqlite_ledger import LedgerFile
 
 from .support import a_row, an_outcome, parquet_rows, sqlite_rows
 
@@ -158,7 +158,7 @@ def test_when_strange_texts_are_journalled_and_rolled_then_they_come_back(rows: 
     """NUL, half surrogate pairs, whatever a header may hold."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        with closing(Journal.create(folder)) as journal:
+        with closing(LedgerJournal.create(folder)) as journal:
             journal.append(rows)
             [back] = journal.rows(Range(1, 1))
         (folder / "day=2025-06-15").mkdir()
@@ -173,7 +173,7 @@ def test_when_strange_texts_are_journalled_and_rolled_then_they_come_back(rows: 
 def test_when_strange_texts_go_into_sqlite_then_they_come_back(rows: list[Row]) -> None:
     with TemporaryDirectory() as name:
         path = Path(name) / "ledger.db"
-        store = SqliteStore(path, None)
+        store = LedgerFile(path, None)
         store.append(rows)
         store.close(0.0)
 
@@ -181,7 +181,7 @@ def test_when_strange_texts_go_into_sqlite_then_they_come_back(rows: list[Row]) 
 
 
 def test_when_half_a_surrogate_pair_is_written_then_it_is_seen_as_an_escape(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "ledger.db", None)
+    store = LedgerFile(tmp_path / "ledger.db", None)
     store.append([a_row(detail="a\udc80b\x00c")])
     store.close(0.0)
 
@@ -191,7 +191,7 @@ def test_when_half_a_surrogate_pair_is_written_then_it_is_seen_as_an_escape(tmp_
 
 def test_when_rows_are_unusual_in_size_then_they_are_kept(tmp_path: Path) -> None:
     row = a_row(detail="\N{SNOWMAN}" * 1_000_000, message_id="")
-    with closing(Journal.create(tmp_path)) as journal:
+    with closing(LedgerJournal.create(tmp_path)) as journal:
         journal.append([row] * 3)
 
         [back] = journal.rows(Range(1, 1))

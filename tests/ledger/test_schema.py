@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pump.events import Status
 from pump.stores.ledger import ParquetLedger, SqliteLedger
 from pump.stores.ledger.parquet import SCHEMA
-from pump.stores.ledger.schema import COLUMNS, VERSION, Kind, Row
+from pump.stores.ledger.schema import COLUMNS, VERSION, ColumnKind, Row
 from pump.testing.virtual_clock import VirtualClock
 
 from .support import an_outcome, parquet_files, write
@@ -81,7 +81,12 @@ async def test_when_a_sqlite_file_is_written_then_it_has_the_same_columns(
 
 
 def test_when_a_row_is_made_then_its_fields_are_the_columns() -> None:
-    python = {Kind.INTEGER: int, Kind.REAL: float, Kind.TEXT: str, Kind.TIME: int}
+    python = {
+        ColumnKind.INTEGER: int,
+        ColumnKind.REAL: float,
+        ColumnKind.TEXT: str,
+        ColumnKind.TIME: int,
+    }
 
     expected = {
         each.name: python[each.kind] | None if each.is_nullable else python[each.kind]

@@ -16,7 +16,7 @@ import pytest
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError, StorageFailed
 from pump.stores.ledger import SqliteLedger
-from pump.stores.ledger.sqlite_ledger import SqliteStore
+from pump.stores.ledger.sqlite_ledger import LedgerFile
 from pump.testing.virtual_clock import VirtualClock
 
 from .support import a_row, an_outcome, files_of_at_most, ids, sqlite_rows, write
@@ -42,7 +42,7 @@ async def test_when_it_is_opened_again_then_earlier_rows_are_still_there(
 def test_when_rows_are_kept_for_longer_than_there_is_time_then_none_is_removed(
     tmp_path: Path,
 ) -> None:
-    store = SqliteStore(tmp_path / "ledger.db", timedelta.max)
+    store = LedgerFile(tmp_path / "ledger.db", timedelta.max)
     store.append([a_row(time=5)])
 
     store.care(now_s=86_400.0)
@@ -69,7 +69,7 @@ def test_when_much_is_too_old_then_it_is_removed_bit_by_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pump.stores.ledger.sqlite_ledger._PRUNE_AT_ONCE", 10)
-    store = SqliteStore(tmp_path / "ledger.db", timedelta(seconds=10))
+    store = LedgerFile(tmp_path / "ledger.db", timedelta(seconds=10))
     store.append([a_row(time=n, message_id=str(n)) for n in range(25)])
     store.append([a_row(time=100_000_000, message_id="young")])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pump.events import OutcomeEvent, Status
-from pump.loop.processing import Ending, outcome_event, status_of
+from pump.loop.processing import DeliveryResult, outcome_event, status_of
 from pump.outcome import ABANDON, ACK, Action, Defer, Fate, Outcome, Reject, RejectionReason
 from pump.testing.builders import a_delivery, a_message
 
@@ -28,7 +28,7 @@ REJECT = Reject(RejectionReason.DELIVERY_ERROR, "no stock")
 def test_when_a_delivery_has_ended_then_its_status_says_what_became_of_the_message(
     outcome: Outcome, action: Action, fate: Fate | None, status: Status | None
 ) -> None:
-    ending = Ending(a_delivery(), action, outcome, fate=fate)
+    ending = DeliveryResult(a_delivery(), action, outcome, fate=fate)
 
     assert status_of(ending) is status
     if status is not None:
@@ -38,7 +38,7 @@ def test_when_a_delivery_has_ended_then_its_status_says_what_became_of_the_messa
 def test_when_a_message_was_rejected_then_its_event_names_reason_destination_and_detail() -> None:
     """R24."""
     delivery = a_delivery(a_message(id="m-1", type="Order"), queue="orders", attempt=4)
-    ending = Ending(delivery, ACK, REJECT, 0.25, "dead", ValueError("no stock"))
+    ending = DeliveryResult(delivery, ACK, REJECT, 0.25, "dead", ValueError("no stock"))
 
     event = outcome_event(ending, Status.DEAD_LETTERED, "orders-eu")
 
@@ -58,7 +58,7 @@ def test_when_a_message_was_rejected_then_its_event_names_reason_destination_and
 
 
 def test_when_a_message_is_retried_then_its_event_describes_the_error() -> None:
-    ending = Ending(a_delivery(), Defer(), Defer(), error=ValueError("not yet"))
+    ending = DeliveryResult(a_delivery(), Defer(), Defer(), error=ValueError("not yet"))
 
     event = outcome_event(ending, Status.RETRYING, "orders")
 
@@ -66,6 +66,6 @@ def test_when_a_message_is_retried_then_its_event_describes_the_error() -> None:
 
 
 def test_when_a_message_was_processed_then_its_event_has_nothing_to_add() -> None:
-    event = outcome_event(Ending(a_delivery(), ACK, ACK), Status.PROCESSED, "orders")
+    event = outcome_event(DeliveryResult(a_delivery(), ACK, ACK), Status.PROCESSED, "orders")
 
     assert (event.detail, event.reason, event.destination) == ("", None, None)

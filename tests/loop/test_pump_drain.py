@@ -10,7 +10,7 @@ import structlog.testing
 from hypothesis import given, settings, strategies as st
 
 from pump import DeferMessage, RejectMessage
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.errors import AccessDenied, ConnectionFailed
 from pump.events import Status
 from pump.outcome import ABANDON, ACK, Abandon, Ack, Defer
@@ -259,7 +259,7 @@ async def test_when_stopped_and_a_handler_swallows_it_then_the_pump_ends_all_the
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            await breathe()
+            await yield_to_loop()
 
     async with Rig(swallow, concurrency=1) as rig:
         await rig.send(1, 2, 3)

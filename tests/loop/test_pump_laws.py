@@ -18,7 +18,7 @@ from pump import (
     RejectMessage,
     UnacceptableLimit,
 )
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.events import Status
 from pump.message import Delivery
 from pump.outcome import ACK, Defer
@@ -60,7 +60,7 @@ def test_when_handlers_end_in_every_way_then_each_delivery_is_settled_exactly_on
     """Law 1."""
 
     async def behave(work: Work) -> None:
-        await breathe()
+        await yield_to_loop()
         match endings[work.n]:
             case "defer" if rig.attempts[work.n] < 3:
                 raise DeferMessage(timedelta(seconds=2))
@@ -315,8 +315,8 @@ async def test_when_the_process_stood_still_past_a_lease_then_what_waited_is_nev
 
         rig.clock.stand_still(31)
         gate.open()
-        await breathe()
-        await breathe()
+        await yield_to_loop()
+        await yield_to_loop()
 
         assert rig.started == [1]
         await rig.clock.settle()
@@ -391,7 +391,7 @@ async def test_when_a_handler_meets_a_cancellation_of_its_own_then_that_is_a_fai
 
     async def await_a_cancelled_task(work: Work) -> None:
         if work.n == 1:
-            task = asyncio.create_task(breathe())
+            task = asyncio.create_task(yield_to_loop())
             task.cancel()
             await task
 

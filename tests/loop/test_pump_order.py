@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pump import Backoff, DeferMessage, RejectMessage, hybrid
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.errors import ConnectionFailed
 from pump.events import BestEffortOrderEvent
 from pump.subscription import MakeChannels, QueueSpec
@@ -176,7 +176,7 @@ def test_when_handlers_fail_at_random_then_each_groups_messages_still_end_in_ord
         group, failure_count = plan[work.n]
         assert not running[group], "two of a group at once"
         running[group] += 1
-        await breathe()
+        await yield_to_loop()
         running[group] -= 1
         if rig.attempts[work.n] <= failure_count:
             raise ValueError("boom")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pump.findings import HandlerTimes
-from pump.loop.processing import Ending
+from pump.loop.processing import DeliveryResult
 from pump.loop.reporting import PumpStats, RunTimes
 from pump.outcome import ABANDON, ACK, Defer
 from pump.testing.builders import a_delivery
@@ -18,8 +18,8 @@ BUCKET = 2**0.25
 """How much wider the end of a bucket is than its beginning."""
 
 
-def endings(*runs_s: float) -> list[Ending]:
-    return [Ending(DELIVERY, ACK, ACK, run_s) for run_s in runs_s]
+def endings(*runs_s: float) -> list[DeliveryResult]:
+    return [DeliveryResult(DELIVERY, ACK, ACK, run_s) for run_s in runs_s]
 
 
 def summary_of(*runs_s: float) -> HandlerTimes:
@@ -64,7 +64,9 @@ def test_when_nobody_finished_a_message_then_it_is_not_counted() -> None:
     """Handed back untried, or its handler told to stop: how long it takes is not known."""
     times = RunTimes()
 
-    times.observe([Ending(DELIVERY, ABANDON, ABANDON), Ending(DELIVERY, Defer(), Defer())])
+    times.observe(
+        [DeliveryResult(DELIVERY, ABANDON, ABANDON), DeliveryResult(DELIVERY, Defer(), Defer())]
+    )
 
     assert times.summary(lost_count=2, now_s=5.0).count == 0
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.loop.lanes import Lanes
 from pump.loop.workers import Workers
 from pump.message import Delivery
@@ -102,7 +102,7 @@ async def test_when_no_handler_ever_waits_then_others_still_get_their_turn() -> 
     async def bystander() -> None:
         while len(bench.done) < 1_000:
             turns.append(len(bench.done))
-            await breathe()
+            await yield_to_loop()
 
     bench.body = nothing
     async with asyncio.TaskGroup() as group:
@@ -210,7 +210,7 @@ async def test_when_a_handler_swallows_its_recall_then_its_worker_is_not_cancell
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            await breathe()
+            await yield_to_loop()
 
     async with asyncio.TaskGroup() as group:
         bench.workers.start(group)
@@ -260,7 +260,7 @@ async def test_when_a_handler_swallows_a_cancellation_from_outside_then_its_work
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            await breathe()
+            await yield_to_loop()
 
     async def pool() -> None:
         async with asyncio.TaskGroup() as group:

@@ -26,10 +26,10 @@ from pump.message import Delivery, Message
 from pump.outcome import Abandon, Ack, Refusal, Settlement
 from pump.ports import AdminPort, ConsumerPort, ProducerPort
 from pump.redrive.duckdb_selector import DuckdbSelector
-from pump.redrive.folder import Counts, Plan, QueueFolder, opened
-from pump.redrive.moving import Mover
+from pump.redrive.folder import Plan, QueueFolder, RedriveCounts, opened
+from pump.redrive.moving import RedriveMover
 from pump.redrive.rows import LedgerRows
-from pump.redrive.run import Prepared, finish, left_of, move, prepare
+from pump.redrive.run import PreparedRun, finish, left_of, move, prepare
 from pump.stores.ledger.buffered_ledger import BufferedLedger
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 from pump.testing.virtual_clock import VirtualClock
@@ -201,13 +201,13 @@ class Redrive:
     batch: int = 4
     ledger: BufferedLedger | None = None
     stopping: asyncio.Event = attrs.field(factory=asyncio.Event)
-    prepared: Prepared | None = None
-    mover: Mover | None = None
-    progress: list[Counts] = attrs.field(factory=list)
+    prepared: PreparedRun | None = None
+    mover: RedriveMover | None = None
+    progress: list[RedriveCounts] = attrs.field(factory=list)
     left: int = 0
     unremoved: int = 0
 
-    async def run(self) -> Counts:
+    async def run(self) -> RedriveCounts:
         manager = opened(self.folder, self.plan)
         folder = await asyncio.to_thread(manager.__enter__)
         try:
@@ -215,7 +215,7 @@ class Redrive:
         finally:
             await asyncio.to_thread(manager.__exit__, None, None, None)
 
-    async def _run(self, folder: QueueFolder) -> Counts:
+    async def _run(self, folder: QueueFolder) -> RedriveCounts:
         rig, clock = self.rig, self.rig.clock
         prepared = self.prepared = await prepare(
             rig, folder, self.plan, DuckdbSelector(), stopping=self.stopping, clock=clock

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from pump import App, MakeChannels
 from pump.cli.root import cli
-from pump.redrive.folder import Plan, RunFolder, opened
+from pump.redrive.folder import Plan, RedriveFolder, opened
 from pump.subscription import QueueSpec
 
 from .rig import DEAD, TARGET, a_dead_letter
@@ -86,7 +86,7 @@ def test_when_a_dry_run_was_killed_then_the_next_run_looks_anew_and_leaves_nothi
 ) -> None:
     """R78: a look of yesterday decides nothing, and no bodies stay on the disk."""
     with monkeypatch.context() as killed:
-        killed.setattr(RunFolder, "remove", lambda self: None)
+        killed.setattr(RedriveFolder, "remove", lambda self: None)
         pump("redrive", DEAD, "--to", TARGET, "--where", WHERE, "--dry-run")
     [left] = runs()
 

@@ -11,7 +11,14 @@ import pytest
 from pump.errors import ConfigurationError, StorageFailed
 from pump.queue_browser import Seen
 from pump.redrive.duckdb_selector import DuckdbSelector
-from pump.redrive.folder import Known, QueueFolder, Record, RunFolder, default_folder, opened
+from pump.redrive.folder import (
+    QueueFolder,
+    RecordedProgress,
+    RedriveFolder,
+    RedriveRecord,
+    default_folder,
+    opened,
+)
 from pump.redrive.rows import SnapshotWriter, columns_in, row_of
 from pump.redrive.selection import Picture, entries_in, picture_of
 
@@ -20,15 +27,15 @@ from .rig import a_dead_letter, a_plan
 # -- records -------------------------------------------------------------------------------------
 
 
-def known_in(folder: Path) -> Known:
-    known = Known()
+def known_in(folder: Path) -> RecordedProgress:
+    known = RecordedProgress()
     known.read(folder)
     return known
 
 
 def test_when_a_record_is_read_then_it_tells_sent_begun_and_removed(tmp_path: Path) -> None:
     """R78."""
-    record = Record(tmp_path)
+    record = RedriveRecord(tmp_path)
     batch = record.sending(["a", "b", "c"])
     record.sent(batch, {"b"}, 7.5)
     record.removed(["a"])
@@ -47,7 +54,7 @@ def test_when_two_processes_record_then_each_has_its_file_and_batches_are_not_mi
     tmp_path: Path,
 ) -> None:
     """R78: both count their batches from one."""
-    one, two = Record(tmp_path), Record(tmp_path)
+    one, two = RedriveRecord(tmp_path), RedriveRecord(tmp_path)
     first, second = one.sending(["a"]), two.sending(["b"])
     one.sent(first, (), 7.5)
 
@@ -59,7 +66,7 @@ def test_when_two_processes_record_then_each_has_its_file_and_batches_are_not_mi
 
 def test_when_the_process_died_in_a_line_then_the_lines_before_count(tmp_path: Path) -> None:
     """R78: half a line is what was never done."""
-    record = Record(tmp_path)
+    record = RedriveRecord(tmp_path)
     record.sent(record.sending(["a"]), (), 7.5)
     record.sending(["b"])
     whole = record.path.read_bytes()
@@ -72,7 +79,7 @@ def test_when_the_process_died_in_a_line_then_the_lines_before_count(tmp_path: P
 
 def test_when_it_is_read_while_it_is_written_then_nothing_is_missed(tmp_path: Path) -> None:
     """R78: another task looks at it before each batch."""
-    record, known = Record(tmp_path), Known()
+    record, known = RedriveRecord(tmp_path), RecordedProgress()
     batch = record.sending(["a"])
     known.read(tmp_path)
     record.sent(batch, (), 7.5)
@@ -88,7 +95,7 @@ def test_when_it_is_read_while_it_is_written_then_nothing_is_missed(tmp_path: Pa
 
 def test_when_a_record_is_damaged_then_it_is_refused(tmp_path: Path) -> None:
     """R78: guessing would send messages twice."""
-    record = Record(tmp_path)
+    record = RedriveRecord(tmp_path)
     record.sent(record.sending(["a"]), (), 7.5)
     record.path.write_bytes(b"\x00" + record.path.read_bytes())
 
@@ -99,10 +106,10 @@ def test_when_a_record_is_damaged_then_it_is_refused(tmp_path: Path) -> None:
 # -- the folder ----------------------------------------------------------------------------------
 
 
-def begun(folder: QueueFolder, **changes: Any) -> RunFolder:
+def begun(folder: QueueFolder, **changes: Any) -> RedriveFolder:
     run = folder.new_run(attrs.evolve(a_plan(), **changes), 0.0)
     run.begin({"seen": 1})
-    Record(run.path).close()
+    RedriveRecord(run.path).close()
     return run
 
 
@@ -179,7 +186,7 @@ def test_when_other_runs_have_sent_and_not_removed_then_this_one_knows(tmp_path:
     """R78: also when they came to their end."""
     with opened(tmp_path, a_plan()) as folder:
         first, second = begun(folder), begun(folder, where="true")
-        record = Record(first.path)
+        record = RedriveRecord(first.path)
         record.sent(record.sending(["a", "b"]), (), 7.5)
         record.removed(["a"])
         first.end({})

@@ -16,8 +16,8 @@ from pump.errors import ConfigurationError
 from pump.headers import ATTEMPTS, REJECTION_TIMESTAMP
 from pump.message import Message
 from pump.queue_browser import Seen
-from pump.redrive.folder import Counts, Plan, Silence, is_over, lease_for, place_of
-from pump.redrive.moving import Fate, Pace, batches, fate_of
+from pump.redrive.folder import Plan, RedriveCounts, Silence, is_over, lease_for, place_of
+from pump.redrive.moving import DeadLetterFate, Pace, batches, fate_of
 from pump.redrive.rows import COLUMNS, NAMES, VISIBLE, entry_of, key_of, redriven, row_of
 from pump.testing.builders import a_delivery
 from pump.testing.virtual_clock import VirtualClock
@@ -129,14 +129,14 @@ def test_when_the_documentation_lists_the_columns_then_it_is_up_to_date() -> Non
 @pytest.mark.parametrize(
     ("is_sent", "is_selected", "fate"),
     [
-        (True, True, Fate.REMOVE),
-        (True, False, Fate.REMOVE),
-        (False, True, Fate.SEND),
-        (False, False, Fate.HOLD),
+        (True, True, DeadLetterFate.REMOVE),
+        (True, False, DeadLetterFate.REMOVE),
+        (False, True, DeadLetterFate.SEND),
+        (False, False, DeadLetterFate.HOLD),
     ],
 )
 def test_when_a_dead_letter_comes_then_its_fate_is_known(
-    is_sent: bool, is_selected: bool, fate: Fate
+    is_sent: bool, is_selected: bool, fate: DeadLetterFate
 ) -> None:
     """R78."""
     assert fate_of(is_sent=is_sent, is_selected=is_selected) is fate
@@ -177,9 +177,11 @@ def test_when_batches_are_made_then_no_id_is_in_one_twice() -> None:
 
 def test_when_counts_are_added_then_the_first_refusal_is_kept() -> None:
     """R78."""
-    total = Counts(sent=1, refused=1, first_refusal="a") + Counts(sent=2, first_refusal="b")
+    total = RedriveCounts(sent=1, refused=1, first_refusal="a") + RedriveCounts(
+        sent=2, first_refusal="b"
+    )
 
-    assert total == Counts(sent=3, refused=1, first_refusal="a")
+    assert total == RedriveCounts(sent=3, refused=1, first_refusal="a")
 
 
 # -- the plan ------------------------------------------------------------------------------------

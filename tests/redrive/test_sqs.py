@@ -13,7 +13,7 @@ from pump.clock import SYSTEM_CLOCK
 from pump.message import Message
 from pump.outcome import ACK, Settlement
 from pump.ports import Gateway
-from pump.redrive.folder import Counts
+from pump.redrive.folder import RedriveCounts
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 from tests.brokers.aws_account import AwsAccount
 from tests.contract.sqs_rigs import sqs_settings
@@ -57,7 +57,7 @@ def ids(messages: list[Message]) -> list[str]:
     return sorted((each.id for each in messages), key=lambda id: (len(id), id))
 
 
-async def redrive(gateway: SqsGateway, folder: Path, **plan: str) -> tuple[Counts, Redrive]:
+async def redrive(gateway: SqsGateway, folder: Path, **plan: str) -> tuple[RedriveCounts, Redrive]:
     rig = Rig(SYSTEM_CLOCK, gateway)  # type: ignore[arg-type]
     rig.capabilities = gateway.capabilities
     it = Redrive(rig, folder, a_plan(**plan), batch=50)

@@ -12,7 +12,7 @@ import pytest
 
 from pump.report.duckdb_engine import duckdb_engine
 from pump.report.job import Report, ReportOptions, run_report
-from pump.report.source import MAX_BUCKETS, Scope, bucket_length_us
+from pump.report.source import MAX_BUCKETS, ReportScope, bucket_length_us
 from pump.report.tables import BY_NAME, TABLES
 from pump.stores.ledger.schema import Row
 from tests.ledger.support import a_row
@@ -35,7 +35,7 @@ def row_of(made: Report, name: str, **key: object) -> dict[str, Any]:
 
 def report_on(tmp_path: Path, rows: list[Row], **scope: Any) -> Report:
     ledger = write_ledger(tmp_path / "ledger", rows)
-    options = ReportOptions(ledger=ledger, out=tmp_path / "out", scope=Scope(**scope))
+    options = ReportOptions(ledger=ledger, out=tmp_path / "out", scope=ReportScope(**scope))
     return run_report(options, duckdb_engine)
 
 

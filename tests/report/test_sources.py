@@ -14,7 +14,7 @@ from pump.report import duckdb_engine as duckdb_module
 from pump.report.duckdb_engine import duckdb_engine
 from pump.report.job import Report, ReportOptions, run_report
 from pump.report.tables import TABLES
-from pump.stores.ledger.sqlite_ledger import SqliteStore
+from pump.stores.ledger.sqlite_ledger import LedgerFile
 from tests.ledger.support import a_row, parquet_files
 
 from .generated import START_US, ordinary, repeated, write_joined, write_ledger
@@ -28,7 +28,7 @@ def test_when_the_ledger_is_sqlite_then_the_numbers_are_the_same(
     made: Report, tmp_path: Path
 ) -> None:
     """R78: the small case has the same report."""
-    store = SqliteStore(tmp_path / "ledger.db", None)
+    store = LedgerFile(tmp_path / "ledger.db", None)
     store.append([*ordinary(), *repeated()])
     store.close(0.0)
 

@@ -15,7 +15,7 @@ from pump import App, Backoff, Command, RejectMessage, Subscription, headers, hy
 from pump.clock import SYSTEM_CLOCK
 from pump.events import Event, OutcomeEvent
 from pump.message import Message
-from pump.ports import Gateway, Sealing
+from pump.ports import Gateway, PayloadEncryption
 from pump.stores.spill import MemorySpill
 from pump.subscription import MakeChannels
 
@@ -34,7 +34,7 @@ class PlaceOrder(Command):
 class Shop:
     """One app on one gateway, and what became of its orders."""
 
-    def __init__(self, gateway: Gateway, encryption: Sealing | None, queue: str) -> None:
+    def __init__(self, gateway: Gateway, encryption: PayloadEncryption | None, queue: str) -> None:
         self.gateway = gateway
         self.queue = queue
         self.handled: list[PlaceOrder] = []

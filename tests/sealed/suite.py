@@ -15,12 +15,12 @@ from pump.crypto.envelope import parse
 from pump.errors import CryptoError, MappingError
 from pump.message import Message
 from pump.observability import vocabulary
-from pump.ports import MAGIC, Sealing
+from pump.ports import MAGIC, PayloadEncryption
 from pump.testing import VirtualClock
 
 from .bench import SECRET, PlaceOrder, Shop, without_rejection
 
-OpenShop = Callable[[Sealing | None], Shop]
+OpenShop = Callable[[PayloadEncryption | None], Shop]
 
 
 def a_key(id: str = "2026-11") -> Key:

@@ -9,7 +9,7 @@ import pytest
 from gateways.memory import MemoryGateway
 from pump.clock import SYSTEM_CLOCK
 from pump.gateway_url import gateway_from_url
-from pump.ports import Gateway, Sealing
+from pump.ports import Gateway, PayloadEncryption
 
 from .bench import Shop
 from .suite import OpenShop, Sealed
@@ -25,7 +25,7 @@ class TestSealedInMemory(Sealed):
 class TestSealedOnLocal(Sealed):
     @pytest.fixture
     def open_shop(self, tmp_path: Path) -> OpenShop:
-        def open_one(encryption: Sealing | None) -> Shop:
+        def open_one(encryption: PayloadEncryption | None) -> Shop:
             gateway: Gateway = gateway_from_url(f"local://{tmp_path}/queues", SYSTEM_CLOCK)
             return Shop(gateway, encryption, "orders")
 

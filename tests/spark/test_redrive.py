@@ -12,17 +12,17 @@ import pytest
 
 from gateways.sqs import SqsGateway, TransportKind
 from pump import App, MakeChannels
-from pump.cli.redrive import Asked
+from pump.cli.redrive import RedriveOptions
 from pump.errors import ConfigurationError, StorageFailed
 from pump.message import Message
 from pump.outcome import ACK, Settlement
 from pump.queue_browser import Seen
 from pump.redrive.duckdb_selector import DuckdbSelector
-from pump.redrive.folder import Counts, opened
+from pump.redrive.folder import RedriveCounts, opened
 from pump.redrive.rows import SnapshotWriter, row_of
-from pump.redrive.run import Prepared, left_of, prepare
+from pump.redrive.run import PreparedRun, left_of, prepare
 from pump.redrive.selection import entries_in
-from pump.spark.redrive import Errand, ErrandEnd, JobFailed, SparkSelector, run_errands
+from pump.spark.redrive import ErrandEnd, JobFailed, RedriveTask, SparkSelector, run_errands
 from pump.stores.ledger.parquet_ledger import ParquetLedger
 from pump.stores.ledger.reading import ParquetReader
 from pump.stores.ledger.tally import Query
@@ -113,8 +113,8 @@ def url(spark: Any, local_aws: AwsAccount) -> Iterator[str]:
     del environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"]
 
 
-async def prepared_in(folder: Path, app: App, url: str, spark: Any) -> Prepared:
-    plan = Asked(queue=DEAD, to=TARGET, where=WHERE).plan(url)
+async def prepared_in(folder: Path, app: App, url: str, spark: Any) -> PreparedRun:
+    plan = RedriveOptions(queue=DEAD, to=TARGET, where=WHERE).plan(url)
     manager = opened(folder, plan)
     queue = await asyncio.to_thread(manager.__enter__)
     try:
@@ -146,9 +146,9 @@ async def test_when_tasks_are_stopped_and_run_again_then_each_message_is_moved_o
     ledger = ParquetLedger(tmp_path / "ledger")
     stopping = asyncio.Event()
     first = await prepared_in(tmp_path / "runs", app, url, spark)
-    slow = Errand(gateway=url, task=first.task(rate=10, batch=5), ledger=ledger)
+    slow = RedriveTask(gateway=url, task=first.task(rate=10, batch=5), ledger=ledger)
 
-    def stop(counts: Counts) -> None:
+    def stop(counts: RedriveCounts) -> None:
         if counts.removed:
             stopping.set()
 
@@ -160,7 +160,7 @@ async def test_when_tasks_are_stopped_and_run_again_then_each_message_is_moved_o
     assert (again.is_resumed, again.run) == (True, first.run)
     rest = await run_errands(
         spark,
-        Errand(gateway=url, task=again.task(rate=None, batch=20), ledger=ledger),
+        RedriveTask(gateway=url, task=again.task(rate=None, batch=20), ledger=ledger),
         2,
         stopping=asyncio.Event(),
     )
@@ -178,17 +178,17 @@ async def test_when_a_task_cannot_work_then_the_driver_says_it_in_one_line(
 ) -> None:
     """R78: an error of ours is returned, not tried again; one of Spark's is named."""
     prepared = await prepared_in(tmp_path / "runs", app, url, spark)
-    errand = Errand(gateway=url, task=prepared.task(rate=None, batch=20))
+    errand = RedriveTask(gateway=url, task=prepared.task(rate=None, batch=20))
     (tmp_path / "file").touch()
     run = partial(run_errands, spark, tasks=1, stopping=asyncio.Event())
 
     unwritable: ErrandEnd = await run(
-        errand=Errand(
+        errand=RedriveTask(
             gateway=url, task=errand.task, ledger=ParquetLedger(tmp_path / "file" / "ledger")
         )
     )
     with pytest.raises(JobFailed, match="Spark gave the job up"):
-        await run(errand=Errand(gateway=url, task=errand.task, prepare=_fail))
+        await run(errand=RedriveTask(gateway=url, task=errand.task, prepare=_fail))
 
     [failure] = unwritable.failures
     assert isinstance(failure, StorageFailed)

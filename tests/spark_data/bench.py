@@ -15,8 +15,8 @@ from pump.message import Message
 from pump.outcome import ACK, Refusal, Settlement
 from pump.ports import ConsumerPort, Gateway
 from pump.spark.data.feed import Feed, Offset
-from pump.spark.data.options import Place, StreamOptions
-from pump.spark.data.spool import Entry, Segment, Spool, read_segment
+from pump.spark.data.options import QueueReference, StreamOptions
+from pump.spark.data.spool import Segment, Spool, SpoolEntry, read_segment
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 from pump.testing.virtual_clock import VirtualClock
 from tests.core.faulty_gateway import FaultyGateway
@@ -31,7 +31,7 @@ class Died(Exception):
 
 def options(folder: Path, **fields: Any) -> StreamOptions:
     return StreamOptions(
-        place=Place(url="memory://", queue=QUEUE),
+        place=QueueReference(url="memory://", queue=QUEUE),
         spool=folder,
         **{"lease": timedelta(seconds=60), "retain": timedelta(0), **fields},
     )
@@ -82,7 +82,7 @@ class MortalSpool(Spool):
         if self.dies == (when, what):
             raise Died
 
-    def write(self, entries: Sequence[Entry]) -> Segment:
+    def write(self, entries: Sequence[SpoolEntry]) -> Segment:
         self._step("before", "write")
         segment = super().write(entries)
         self._step("after", "write")

@@ -17,7 +17,7 @@ from pump.errors import (
 )
 from pump.message import Message
 from pump.ports import ProducerPort
-from pump.spark.data.options import Place, SinkOptions
+from pump.spark.data.options import QueueReference, SinkOptions
 from pump.spark.data.rows import RowIds
 from pump.spark.data.sink import RowsNotSent, send_batches
 from pump.subscription import MakeChannels, QueueSpec
@@ -70,7 +70,7 @@ async def shop(clock: VirtualClock) -> PickyGateway:
 async def send(
     gateway: PickyGateway, clock: VirtualClock, *batches: Any, queue: str = QUEUE, lanes: int = 4
 ) -> int:
-    options = SinkOptions(place=Place(url="memory://", queue=queue), lanes=lanes)
+    options = SinkOptions(place=QueueReference(url="memory://", queue=queue), lanes=lanes)
     return await in_time(clock, send_batches(gateway, options, iter(batches), IDS, clock=clock))
 
 

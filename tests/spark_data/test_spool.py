@@ -10,15 +10,15 @@ import pytest
 from pump.errors import ConfigurationError, StorageFailed
 from pump.message import Message
 from pump.spark.data.rows import Spotted
-from pump.spark.data.spool import Entry, Spool, read_segment
+from pump.spark.data.spool import Spool, SpoolEntry, read_segment
 
 from .bench import ids_of
 
 
-def entries(*ids: str, body: bytes = b"x") -> list[Entry]:
+def entries(*ids: str, body: bytes = b"x") -> list[SpoolEntry]:
     messages = [Message(id=id_, body=body) for id_ in ids]
     return [
-        Entry(spotted=Spotted(message=each, queue="q", attempt=1), key=f"key {each.id}")
+        SpoolEntry(spotted=Spotted(message=each, queue="q", attempt=1), key=f"key {each.id}")
         for each in messages
     ]
 

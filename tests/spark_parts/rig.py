@@ -10,7 +10,7 @@ from typing import Any
 from pump import App, Command, Subscription
 from pump.clock import SYSTEM_CLOCK
 from pump.spark.run.driver import Silent
-from pump.spark.run.plan import Named, SparkRunOptions, TaskPlan
+from pump.spark.run.plan import AppByName, SparkRunOptions, TaskPlan
 from pump.spark.run.running import Stops, Work, running_in
 from pump.spark.run.summary import SparkRun, TaskSummary
 from pump.spark.run.task import TaskRun
@@ -69,7 +69,7 @@ class Rig:
         """What a task is told."""
         run_folder.mkdir(parents=True, exist_ok=True)
         given = {
-            "luggage": Named(target="none:needed"),
+            "luggage": AppByName(target="none:needed"),
             "subscriptions": tuple(each.name for each in self.app.subscriptions),
             "ledger": ParquetLedger(self.folder),
             "run_folder": run_folder,
@@ -88,7 +88,7 @@ class Rig:
         """Run slices to the end of the run."""
         stops = options.pop("stops", None) or Stops()
         chosen = SparkRunOptions(ledger=self.folder, **options)
-        luggage = Named(target="none:needed")
+        luggage = AppByName(target="none:needed")
         work = await asyncio.to_thread(Work.of, self.app, chosen, luggage)
         running = running_in(work.ledger)
         folder = await asyncio.to_thread(running.__enter__)

@@ -14,9 +14,9 @@ import pytest
 
 from pump import App, ConfigurationError
 from pump.capabilities import Capabilities
-from pump.cli.redrive import Asked
+from pump.cli.redrive import RedriveOptions
 from pump.cli.spark_redrive import redrive_on_spark
-from pump.spark.run.plan import Named, SparkRunOptions
+from pump.spark.run.plan import AppByName, SparkRunOptions
 from pump.spark.run.running import Work, check_gateway, check_session, ledger_for
 from pump.spark.session import SparkOptions
 from pump.stores.ledger import ParquetLedger, SqliteLedger
@@ -34,7 +34,7 @@ def test_when_a_gateway_is_one_machines_own_then_it_is_refused_with_the_remedy(
 ) -> None:
     """R78: says clearly why not."""
     with pytest.raises(ConfigurationError, match=why):
-        Work.of(App(url), SparkRunOptions(), Named(target="a:b"))
+        Work.of(App(url), SparkRunOptions(), AppByName(target="a:b"))
 
 
 def test_when_a_gateway_spans_machines_then_it_is_accepted_whatever_it_is() -> None:
@@ -86,7 +86,7 @@ def test_when_spark_would_speculate_then_a_redrive_is_refused_too(
     """R78: the copy that is killed would have been sending; what it sent comes twice."""
     session = a_session(**{"spark.speculation": "true"})
     monkeypatch.setattr("pump.spark.session.spark_session", lambda _: nullcontext(session))
-    asked = Asked(queue="dead", to="orders", where="TRUE", run=str(tmp_path / "run"))
+    asked = RedriveOptions(queue="dead", to="orders", where="TRUE", run=str(tmp_path / "run"))
 
     with pytest.raises(ConfigurationError, match="set it to false"):
         redrive_on_spark(asked, SparkOptions(), "sqs://eu-west-1", None)

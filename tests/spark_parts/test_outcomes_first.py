@@ -14,7 +14,7 @@ import pytest
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConnectionFailed, StorageFailed
 from pump.events import LeaseLostEvent
-from pump.loop.processing import Ending
+from pump.loop.processing import DeliveryResult
 from pump.message import Delivery
 from pump.outcome import ABANDON, ACK, Ack, Defer, Reject, RejectionReason, Settlement
 from pump.spark.run.outcomes import Gate, OutcomeLedger, OutcomesFirst, OutcomesFirstPort
@@ -60,8 +60,8 @@ async def opened(rig: Rig, **bounds: int) -> AsyncIterator[Bench]:
         await bench.ledger.aclose()
 
 
-def done(delivery: Delivery) -> Ending:
-    return Ending(delivery, ACK, ACK)
+def done(delivery: Delivery) -> DeliveryResult:
+    return DeliveryResult(delivery, ACK, ACK)
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ async def test_when_a_message_ends_otherwise_then_its_row_says_so(
     async with opened(rig) as bench:
         [delivery] = await bench.receive()
 
-        await bench.port.settle([Ending(delivery, action, outcome)])
+        await bench.port.settle([DeliveryResult(delivery, action, outcome)])
 
     assert rig.rows() == [(sent, status, 1)]
 
@@ -243,7 +243,7 @@ async def test_when_a_message_was_not_tried_or_is_settled_by_hand_then_it_has_no
     async with opened(rig) as bench:
         first, second = await bench.receive()
 
-        await bench.port.settle([Ending(first, ABANDON, ABANDON), Settlement(second, ACK)])
+        await bench.port.settle([DeliveryResult(first, ABANDON, ABANDON), Settlement(second, ACK)])
 
     assert rig.rows() == []
     assert len(bench.settled) == 2

@@ -16,7 +16,7 @@ from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError, UnacceptableLimitReached
 from pump.events import Event, PumpStateEvent
 from pump.message import Message
-from pump.spark.run.plan import Named, TaskPlan
+from pump.spark.run.plan import AppByName, TaskPlan
 from pump.spark.run.summary import Counts, TaskEnd
 from pump.spark.run.task import TaskRun, run_task
 from pump.stores.ledger.parquet_ledger import ParquetLedger
@@ -225,7 +225,7 @@ def test_when_a_spill_would_go_with_the_machine_then_the_message_stays_in_its_qu
 
 def a_plan(folder: Path, target: str, **fields: object) -> TaskPlan:
     given = {
-        "luggage": Named(target=target),
+        "luggage": AppByName(target=target),
         "subscriptions": (QUEUE,),
         "ledger": ParquetLedger(folder),
         "run_folder": folder,

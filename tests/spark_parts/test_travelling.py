@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pump import App, Command, ConfigurationError, Subscription
-from pump.spark.run.plan import Named, Packed, check_same, packed, unpacked
+from pump.spark.run.plan import AppByName, AppByValue, check_same, packed, unpacked
 
 PROGRAM = """
 from pump import App, Command, Subscription
@@ -34,7 +34,7 @@ def module_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> App:
     (tmp_path / "travelling_shop.py").write_text(PROGRAM)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "travelling_shop", raising=False)
-    return unpacked(Named(target="travelling_shop:app"))
+    return unpacked(AppByName(target="travelling_shop:app"))
 
 
 def test_when_an_app_is_a_modules_name_then_it_travels_by_name(
@@ -43,7 +43,7 @@ def test_when_an_app_is_a_modules_name_then_it_travels_by_name(
     """R78: handlers of that module mean the app that runs."""
     luggage = packed(module_app)
 
-    assert isinstance(luggage, Named)
+    assert isinstance(luggage, AppByName)
     assert luggage.target == "travelling_shop:app"
     assert str(tmp_path) in luggage.folders
     assert unpacked(luggage) is module_app
@@ -55,7 +55,7 @@ def test_when_a_folder_is_not_there_then_it_is_not_looked_in(
     """R78: the driver's folders need not exist on a worker's machine."""
     monkeypatch.setattr(sys, "path", list(sys.path))
 
-    unpacked(Named(target="tests.spark_parts.shop:app", folders=("/no/such/folder",)))
+    unpacked(AppByName(target="tests.spark_parts.shop:app", folders=("/no/such/folder",)))
 
     assert "/no/such/folder" not in sys.path
 
@@ -79,7 +79,7 @@ async def test_when_an_app_is_nobodys_name_then_it_travels_by_value_with_its_han
     luggage = await asyncio.to_thread(packed, app)
     arrived = await asyncio.to_thread(unpacked, luggage)
 
-    assert isinstance(luggage, Packed)
+    assert isinstance(luggage, AppByValue)
     assert arrived is not app
     async with arrived:
         await arrived.processor.send(Order(n=1))

@@ -15,8 +15,8 @@ from zlib import crc32
 
 import attrs
 
-from .codec import BatchId, Content, Lease, MessageId
-from .slots import ClosedBatch, Finished, OpenBatch, Phase, Sighting, Slot
+from .codec import BatchContent, BatchId, LeaseObject, MessageId
+from .slots import ClosedBatch, Finished, OpenBatch, Sighting, Slot, SlotPhase
 
 _SHARED_S = 60.0
 """How long a process that met another one reckons with it."""
@@ -55,12 +55,12 @@ class Catalogue:
 
     def _reset(self, habits: Habits) -> None:
         self.opened: dict[int, OpenBatch] = {}
-        self.closed = Shelf(self.order_of)
+        self.closed = SlotBatches(self.order_of)
         self.finished: dict[int, Finished] = {}
         self._standing: set[int] = set()
         """Numbers of finished batches that this process has not removed; of the others their leases
         are left."""
-        self.line = Line()
+        self.line = ReadyOrder()
         self.habits = habits
         self._cached_bytes = 0
         self.contested: set[int] = set()
@@ -121,7 +121,7 @@ class Catalogue:
         if not self.knows(batch.number):
             self.closed.put(ClosedBatch(batch, written_s, self.line.tick(), is_charted))
 
-    def open(self, batch: BatchId, content: Content, *, earliest_s: float) -> None:
+    def open(self, batch: BatchId, content: BatchContent, *, earliest_s: float) -> None:
         """Look after the messages of a batch that is closed; what has no batch is ignored."""
         there = self.opened.get(batch.number)
         if there is not None:
@@ -147,7 +147,7 @@ class Catalogue:
                 self._sight(slot, sighting)
             else:
                 is_due = letter.visible_at_s <= earliest_s
-                self.line.enter(slot, Phase.READY if is_due else Phase.HIDDEN)
+                self.line.enter(slot, SlotPhase.READY if is_due else SlotPhase.HIDDEN)
         self._make_room()
 
     def drop(self, number: int) -> None:
@@ -160,7 +160,7 @@ class Catalogue:
         if opened is not None:
             self._forget_content(opened)
             for slot in opened.slots:
-                self.line.enter(slot, Phase.DONE)
+                self.line.enter(slot, SlotPhase.DONE)
 
     def drop_missing(self, present: set[int], *, after: int, upto: float, turn: int) -> None:
         """Forget the batches that a listing of these numbers does not show, if they were known
@@ -224,28 +224,30 @@ class Catalogue:
                         seen = by_batch.get(opened.id.number, {}).get(slot.id.place)
                         self._see(slot, seen)
 
-    def note_lease(self, slot: Slot, etag: str, lease: Lease, *, is_own: bool) -> None:
+    def note_lease(self, slot: Slot, etag: str, lease: LeaseObject, *, is_own: bool) -> None:
         """A lease was written here, or read: hidden until it is over."""
-        if slot.phase is Phase.DONE:
+        if slot.phase is SlotPhase.DONE:
             return
         slot.etag, slot.lease = etag, lease
         slot.due_s, slot.must_read = lease.expires_s, not is_own
-        self.line.enter(slot, Phase.HIDDEN)
+        self.line.enter(slot, SlotPhase.HIDDEN)
 
-    def note_ready(self, slot: Slot, etag: str | None = None, lease: Lease | None = None) -> None:
+    def note_ready(
+        self, slot: Slot, etag: str | None = None, lease: LeaseObject | None = None
+    ) -> None:
         """It can be claimed: over this version of its lease, or as one that has none."""
-        if slot.phase is Phase.DONE:
+        if slot.phase is SlotPhase.DONE:
             return
         slot.etag, slot.lease, slot.must_read = etag, lease, False
-        self.line.enter(slot, Phase.READY)
+        self.line.enter(slot, SlotPhase.READY)
 
     def note_stranger(self, slot: Slot, since_s: float) -> None:
         """Another has it, since then at the latest; its lease is read in a while."""
-        if slot.phase is Phase.DONE:
+        if slot.phase is SlotPhase.DONE:
             return
         slot.etag = slot.lease = None
         slot.due_s, slot.must_read = since_s + self.habits.look_again_s, True
-        self.line.enter(slot, Phase.HIDDEN)
+        self.line.enter(slot, SlotPhase.HIDDEN)
         self._shared_until_s = since_s + _SHARED_S
         opened = self.opened.get(slot.id.number)
         if opened is not None:
@@ -253,9 +255,9 @@ class Catalogue:
 
     def note_done(self, slot: Slot) -> None:
         """Done for good; with the last of its batch, the batch is finished."""
-        if slot.phase is Phase.DONE:
+        if slot.phase is SlotPhase.DONE:
             return
-        self.line.enter(slot, Phase.DONE)
+        self.line.enter(slot, SlotPhase.DONE)
         slot.etag = slot.lease = None
         opened = self.opened.get(slot.id.number)
         if opened is not None:
@@ -271,14 +273,14 @@ class Catalogue:
             each.id.number
             for each in self.opened.values()
             if each.left < len(each.slots)
-            and all(slot.phase is Phase.DONE or slot.must_read for slot in each.slots)
+            and all(slot.phase is SlotPhase.DONE or slot.must_read for slot in each.slots)
         ]
         return min(numbers, default=None)
 
     def doubt_strangers(self) -> None:
         """Have the leases listed again that others hold, as far as this process knows."""
         for opened in self.opened.values():
-            if any(slot.must_read and slot.phase is Phase.HIDDEN for slot in opened.slots):
+            if any(slot.must_read and slot.phase is SlotPhase.HIDDEN for slot in opened.slots):
                 self._doubt(opened)
 
     def distrust(self, head: Slot, earliest_s: float) -> None:
@@ -288,14 +290,14 @@ class Catalogue:
         self.is_outdated = True
         for opened in self.opened.values():
             self._doubt(opened)
-        if head.phase is Phase.READY:
+        if head.phase is SlotPhase.READY:
             head.due_s = earliest_s + self.habits.look_again_s
-            self.line.enter(head, Phase.HIDDEN)
+            self.line.enter(head, SlotPhase.HIDDEN)
 
     # What follows from it.
 
     def _see(self, slot: Slot, sighting: Sighting | None) -> None:
-        if slot.phase is Phase.DONE or slot.phase is Phase.CLAIMING:
+        if slot.phase is SlotPhase.DONE or slot.phase is SlotPhase.CLAIMING:
             return
         if sighting is not None:
             if sighting.etag != slot.etag:
@@ -310,7 +312,7 @@ class Catalogue:
             return
         slot.etag, slot.lease, slot.must_read = None, None, True
         slot.due_s = sighting.modified_s + self.habits.look_again_s
-        self.line.enter(slot, Phase.HIDDEN)
+        self.line.enter(slot, SlotPhase.HIDDEN)
 
     def _contest(self, opened: OpenBatch) -> None:
         """Others claim from this batch: see what they have, and begin elsewhere."""
@@ -320,8 +322,8 @@ class Catalogue:
         offset = self._offset(opened)
         for slot in opened.slots:
             slot.rank = self._rank(slot.id, offset=offset, count=len(opened.slots))
-            if slot.phase is Phase.READY:
-                self.line.enter(slot, Phase.READY)
+            if slot.phase is SlotPhase.READY:
+                self.line.enter(slot, SlotPhase.READY)
 
     def _spread(self, stretch: int) -> None:
         self._stretch = stretch
@@ -329,8 +331,8 @@ class Catalogue:
         for opened in self.opened.values():
             for slot in opened.slots:
                 slot.rank = (self.order_of(slot.id.number), slot.rank[1])
-                if slot.phase is Phase.READY:
-                    self.line.enter(slot, Phase.READY)
+                if slot.phase is SlotPhase.READY:
+                    self.line.enter(slot, SlotPhase.READY)
 
     def _offset(self, opened: OpenBatch) -> int:
         """Where in a batch this process begins when others claim from it too."""
@@ -369,13 +371,13 @@ class Catalogue:
         if self._cached_bytes <= self.habits.cache_bytes:
             return
         for opened in self.opened.values():
-            if not any(slot.phase < Phase.HIDDEN for slot in opened.slots):
+            if not any(slot.phase < SlotPhase.HIDDEN for slot in opened.slots):
                 self._forget_content(opened)
             if self._cached_bytes <= self.habits.cache_bytes:
                 return
 
 
-def known_leases(catalogue: Catalogue) -> dict[str, Lease]:
+def known_leases(catalogue: Catalogue) -> dict[str, LeaseObject]:
     """What is known of leases, by their ETags."""
     slots = (slot for opened in catalogue.opened.values() for slot in opened.slots)
     return {slot.etag: slot.lease for slot in slots if slot.etag and slot.lease}
@@ -384,7 +386,7 @@ def known_leases(catalogue: Catalogue) -> dict[str, Lease]:
 # The line: which message is claimed next, and which are to be looked at when.
 
 
-class Line:
+class ReadyOrder:
     """READY slots by rank, HIDDEN ones by when they are due. Entries that are out of date are
     passed over, not searched for.
     """
@@ -404,24 +406,24 @@ class Line:
         self.turn += 1
         return self.turn
 
-    def enter(self, slot: Slot, phase: Phase) -> None:
+    def enter(self, slot: Slot, phase: SlotPhase) -> None:
         """Change a slot's phase; whatever else has changed is set before."""
-        if slot.phase is Phase.READY and slot.turn:
+        if slot.phase is SlotPhase.READY and slot.turn:
             self.ready_count -= 1
         self.unread.pop(slot, None)
         slot.turn = self.tick()
         slot.phase = phase
-        if phase is Phase.READY:
+        if phase is SlotPhase.READY:
             self.ready_count += 1
             heappush(self._ready, (slot.rank, next(self._order), slot))
-        elif phase is Phase.HIDDEN:
+        elif phase is SlotPhase.HIDDEN:
             heappush(self._hidden, (slot.due_s, next(self._order), slot.turn, slot))
 
     def first(self) -> Slot | None:
         """The READY slot that comes first; it stays in line."""
         while self._ready:
             rank, _, slot = self._ready[0]
-            if slot.phase is Phase.READY and slot.rank == rank:
+            if slot.phase is SlotPhase.READY and slot.rank == rank:
                 return slot
             heappop(self._ready)
         return None
@@ -430,18 +432,18 @@ class Line:
         """Let what is due become READY, or be read."""
         while self._hidden and self._hidden[0][0] <= earliest_s:
             _, _, turn, slot = heappop(self._hidden)
-            if slot.phase is not Phase.HIDDEN or slot.turn != turn:
+            if slot.phase is not SlotPhase.HIDDEN or slot.turn != turn:
                 continue
             if slot.must_read:
                 self.unread[slot] = None
             else:
-                self.enter(slot, Phase.READY)
+                self.enter(slot, SlotPhase.READY)
 
     def next_due_s(self) -> float:
         """When the next slot is due, on the store's clock; infinity when none is."""
         while self._hidden:
             due_s, _, turn, slot = self._hidden[0]
-            if slot.phase is Phase.HIDDEN and slot.turn == turn:
+            if slot.phase is SlotPhase.HIDDEN and slot.turn == turn:
                 return due_s
             heappop(self._hidden)
         return inf
@@ -450,7 +452,7 @@ class Line:
 # The shelf: batches that were listed and not read, in the order in which they are to be.
 
 
-class Shelf:
+class SlotBatches:
     """Closed batches by number, the next one at hand however many there are."""
 
     def __init__(self, order_of: Callable[[int], int]) -> None:

@@ -6,7 +6,7 @@ import attrs
 
 from .catalogue import Catalogue
 from .codec import BatchId
-from .slots import Phase, Slot
+from .slots import Slot, SlotPhase
 
 
 @attrs.frozen
@@ -44,7 +44,7 @@ class Choosing:
         self._of.line.promote(earliest_s)
         picked: list[Slot] = []
         while len(picked) < max_count and (slot := self._next()) is not None:
-            self._of.line.enter(slot, Phase.CLAIMING)
+            self._of.line.enter(slot, SlotPhase.CLAIMING)
             picked.append(slot)
         return picked
 
@@ -56,10 +56,10 @@ class Choosing:
             for opened in self._of.opened.values()
             if opened.content is not None
             for slot in opened.slots
-            if slot.phase is Phase.READY and slot.lease and slot.lease.attempt >= max_attempts
+            if slot.phase is SlotPhase.READY and slot.lease and slot.lease.attempt >= max_attempts
         ]
         for slot in dead:
-            self._of.line.enter(slot, Phase.CLAIMING)
+            self._of.line.enter(slot, SlotPhase.CLAIMING)
         return dead
 
     def has_next(self, earliest_s: float) -> bool:
@@ -112,7 +112,7 @@ class Choosing:
     def _head(self) -> Slot | None:
         """The first message that is not done, if it may be claimed and none is in flight."""
         head = self._first_left()
-        if head is None or head.phase is not Phase.READY or self._comes_before(head):
+        if head is None or head.phase is not SlotPhase.READY or self._comes_before(head):
             return None
         if any(slot.is_in_flight for each in self._of.opened.values() for slot in each.slots):
             return None
@@ -122,13 +122,13 @@ class Choosing:
     def _first_left(self) -> Slot | None:
         number = min(self._of.opened, default=None)
         slots = [] if number is None else self._of.opened[number].slots
-        return next((slot for slot in slots if slot.phase is not Phase.DONE), None)
+        return next((slot for slot in slots if slot.phase is not SlotPhase.DONE), None)
 
     def _to_open(self, wanted: int) -> list[BatchId]:
         slot = self._first_left() if self._of.habits.is_strict else self._of.line.first()
         if slot is not None:
             opened = self._of.opened[slot.id.number]
-            if opened.content is None and slot.phase is Phase.READY:
+            if opened.content is None and slot.phase is SlotPhase.READY:
                 return [opened.id]
             if not self._comes_before(slot) and (self._of.habits.is_strict or wanted <= 0):
                 return []

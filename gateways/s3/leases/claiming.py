@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pump.errors import MappingError
 from pump.message import Message
 
-from ..store.objects import Written
+from ..store.objects import WrittenObject
 from .catalogue import known_leases
-from .codec import BatchId, Letter, batch_key, lease_key
-from .context import Desk, Holding
+from .codec import BatchedMessage, BatchId, batch_key, lease_key
+from .context import Holding, LeaseQueueContext
 from .protocol import (
     Gone,
     Lost,
@@ -30,7 +30,7 @@ from .protocol import (
     reclaim,
     remove_all,
 )
-from .settling import Burial, Settling
+from .settling import Burial, LeaseSettling
 from .slots import Slot
 
 _BURIAL_LEASE_S = 30.0
@@ -39,7 +39,7 @@ _BURIAL_LEASE_S = 30.0
 class Claiming:
     """Claims for one process, from one queue."""
 
-    def __init__(self, desk: Desk, settling: Settling, burial: Burial) -> None:
+    def __init__(self, desk: LeaseQueueContext, settling: LeaseSettling, burial: Burial) -> None:
         self._desk = desk
         self._settling = settling
         self._burial = burial
@@ -89,7 +89,7 @@ class Claiming:
         except BaseException:
             desk.catalogue.note_stranger(slot, desk.earliest_s)
             raise
-        if not isinstance(verdict, Written):
+        if not isinstance(verdict, WrittenObject):
             self._note(slot, verdict)
             return None
         desk.catalogue.note_lease(slot, verdict.etag, lease, is_own=True)
@@ -187,7 +187,7 @@ def _by_batch(holdings: Sequence[Holding]) -> list[list[Holding]]:
     return list(groups.values())
 
 
-def _message(letter: Letter) -> Message:
+def _message(letter: BatchedMessage) -> Message:
     """A message that cannot be read is delivered as it is, to be rejected rather than kept."""
     try:
         return letter.open()

@@ -24,7 +24,7 @@ DONE = b""
 """The body of a lease whose message is done: its size tells, also in a listing."""
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseObject(msgspec.Struct, frozen=True, kw_only=True):
     """Who has a message, or since when nobody has.
 
     `expires_s` is the store's time from which on another may claim it: the end of the lease, or,
@@ -60,7 +60,7 @@ class Tail(msgspec.Struct, frozen=True):
 
 
 @attrs.frozen
-class Letter:
+class BatchedMessage:
     """A message of a batch: packed, and from when on it may be seen (the store's time)."""
 
     packed: bytes = attrs.field(repr=False)
@@ -71,16 +71,16 @@ class Letter:
         return unpack(self.packed)
 
     @classmethod
-    def of(cls, message: Message, visible_at_s: float = 0.0) -> Letter:
+    def of(cls, message: Message, visible_at_s: float = 0.0) -> BatchedMessage:
         """Pack a message."""
         return cls(pack(message), visible_at_s)
 
 
 @attrs.frozen
-class Content:
+class BatchContent:
     """What a batch holds, and when it was written (the store's time, at the latest)."""
 
-    letters: Sequence[Letter]
+    letters: Sequence[BatchedMessage]
     sent_at_s: float
 
     @property
@@ -99,17 +99,17 @@ class _PackedBatch(msgspec.Struct, array_like=True, frozen=True):
 
 _json = msgspec.json.Encoder()
 _msgpack = msgspec.msgpack.Encoder()
-_decode_lease = msgspec.json.Decoder(Lease).decode
+_decode_lease = msgspec.json.Decoder(LeaseObject).decode
 _decode_tail = msgspec.json.Decoder(Tail).decode
 _decode_batch = msgspec.msgpack.Decoder(_PackedBatch).decode
 
 
-def encode_lease(lease: Lease) -> bytes:
+def encode_lease(lease: LeaseObject) -> bytes:
     """A lease as JSON."""
     return _json.encode(lease)
 
 
-def decode_lease(body: bytes) -> Lease:
+def decode_lease(body: bytes) -> LeaseObject:
     """The lease that was encoded; `MappingError` for anything else, an empty body too."""
     try:
         return _decode_lease(body)
@@ -130,13 +130,13 @@ def decode_tail(body: bytes) -> Tail:
         raise MappingError("tail", f"unreadable: {error}") from error
 
 
-def encode_batch(content: Content) -> bytes:
+def encode_batch(content: BatchContent) -> bytes:
     """A batch as MessagePack."""
     letters = [(letter.visible_at_s, letter.packed) for letter in content.letters]
     return _msgpack.encode(_PackedBatch(_VERSION, content.sent_at_s, letters))
 
 
-def decode_batch(body: bytes) -> Content:
+def decode_batch(body: bytes) -> BatchContent:
     """The batch that was encoded; `MappingError` for anything else."""
     try:
         packed = _decode_batch(body)
@@ -144,8 +144,8 @@ def decode_batch(body: bytes) -> Content:
         raise MappingError("batch", f"unreadable: {error}") from error
     if packed.version != _VERSION:
         raise MappingError("batch", f"version {packed.version} is not known")
-    letters = [Letter(each, visible_at_s) for visible_at_s, each in packed.letters]
-    return Content(letters, packed.sent_at_s)
+    letters = [BatchedMessage(each, visible_at_s) for visible_at_s, each in packed.letters]
+    return BatchContent(letters, packed.sent_at_s)
 
 
 # Names: a message of this layout is known by its batch's number and its place in the batch.

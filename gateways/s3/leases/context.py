@@ -11,23 +11,23 @@ from msgspec.structs import replace
 from pump.clock import Clock
 from pump.message import Delivery, Message
 
-from ..layout import QueueFacts, S3QueueSettings, Surroundings
-from ..store.objects import Busy, ObjectStore, Reply, Request, Steps, Unknown, drive
+from ..layout import QueueDescription, S3QueueSettings, Surroundings
+from ..store.objects import ObjectStore, Reply, Request, Steps, Unknown, WriteConflict, drive
 from .catalogue import Catalogue
 from .choosing import Choosing
-from .codec import BatchId, Lease
-from .protocol import Tenancy
+from .codec import BatchId, LeaseObject
+from .protocol import LeaseHandle
 from .slots import Slot
 
 
 @attrs.define(kw_only=True, eq=False)
-class Desk:
+class LeaseQueueContext:
     """One queue in one process."""
 
-    facts: QueueFacts
+    facts: QueueDescription
     around: Surroundings
     settings: S3QueueSettings
-    driver: Driver
+    driver: ProtocolDriver
     catalogue: Catalogue
     choosing: Choosing
     holdings: Holdings
@@ -48,10 +48,10 @@ class Desk:
         limit = self.facts.max_receive_count
         return limit is not None and attempt >= limit
 
-    def claim(self, before: Lease | None, lease_s: float) -> Lease:
+    def claim(self, before: LeaseObject | None, lease_s: float) -> LeaseObject:
         """The lease of a claim. One for a burial counts no further delivery."""
         attempt = 0 if before is None else before.attempt
-        return Lease(
+        return LeaseObject(
             token=self.around.new_id(),
             owner=self.owner,
             expires_s=self.around.time.end_s(lease_s),
@@ -60,18 +60,18 @@ class Desk:
             nonce=self.around.new_id(),
         )
 
-    def deadline_s(self, lease: Lease, *, asked_at_s: float, lease_s: float) -> float:
+    def deadline_s(self, lease: LeaseObject, *, asked_at_s: float, lease_s: float) -> float:
         """Until when, by the local clock, a lease that was written may be counted on."""
         by_the_store_s = self.now_s + lease.expires_s - self.around.time.latest_s()
         # The second is less only if the clock stood still, with the machine, before it was asked.
         return min(asked_at_s + lease_s, by_the_store_s)
 
-    def renewal(self, lease: Lease, lease_s: float) -> Lease:
+    def renewal(self, lease: LeaseObject, lease_s: float) -> LeaseObject:
         """The same tenancy with another end."""
         expires_s = self.around.time.end_s(lease_s)
         return replace(lease, expires_s=expires_s, nonce=self.around.new_id())
 
-    def release(self, lease: Lease, delay_s: float, *, is_counted: bool) -> Lease:
+    def release(self, lease: LeaseObject, delay_s: float, *, is_counted: bool) -> LeaseObject:
         """Nobody's any more, and to be had after `delay_s`."""
         return replace(
             lease,
@@ -82,7 +82,7 @@ class Desk:
             nonce=self.around.new_id(),
         )
 
-    def note_release(self, holding: Holding, etag: str, lease: Lease) -> None:
+    def note_release(self, holding: Holding, etag: str, lease: LeaseObject) -> None:
         """Put a message that was handed back where it belongs."""
         self.holdings.forget(holding)
         if lease.expires_s:
@@ -110,7 +110,7 @@ class Holding:
     message: Message = attrs.field(repr=False)
     key: str
     etag: str
-    lease: Lease
+    lease: LeaseObject
     deadline_s: float
     """By the local clock, from before the lease was written: this process lets go first."""
     is_burial: bool = False
@@ -126,9 +126,11 @@ class Holding:
         return self.lease.token
 
     @property
-    def tenancy(self) -> Tenancy:
+    def tenancy(self) -> LeaseHandle:
         """As the protocols want it."""
-        return Tenancy(key=self.key, etag=self.etag, lease=self.lease, is_doubtful=self.is_doubtful)
+        return LeaseHandle(
+            key=self.key, etag=self.etag, lease=self.lease, is_doubtful=self.is_doubtful
+        )
 
     def is_valid(self, now_s: float) -> bool:
         """Whether it may be settled or extended."""
@@ -190,7 +192,7 @@ _MAX_AT_ONCE = 64
 """How many requests of a queue are under way at once, claims and settlements together."""
 
 
-class Driver:
+class ProtocolDriver:
     """Performs protocols, many at once but not too many."""
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
@@ -206,6 +208,6 @@ class Driver:
         """One request; a protocol asks again by itself, so only the pause is added."""
         async with self._gate:
             reply = await self._store.perform(request)
-        if isinstance(reply, Busy | Unknown):
+        if isinstance(reply, WriteConflict | Unknown):
             await self._clock.sleep(_PAUSE_S * (0.5 + self._clock.chance()))
         return reply

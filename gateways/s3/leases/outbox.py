@@ -12,17 +12,25 @@ from pump.errors import ConnectionFailed, MessageTooLarge, PumpError, QueueMisma
 from pump.message import Message
 
 from ..limits import MAX_BODY_BYTES
-from .codec import BatchId, Content, Letter, MessageId, batch_key, encode_batch, lease_key
-from .context import Desk
+from .codec import (
+    BatchContent,
+    BatchedMessage,
+    BatchId,
+    MessageId,
+    batch_key,
+    encode_batch,
+    lease_key,
+)
+from .context import LeaseQueueContext
 from .protocol import KnownTail, Undecided, put_batch, take_numbers
 
 _MAX_ROUNDS = 5
 
-OnSent = Callable[[BatchId, Content], None]
+OnSent = Callable[[BatchId, BatchContent], None]
 
 
 @attrs.define(eq=False)
-class _Parcel:
+class _PendingSend:
     """What one send brought, and who waits for it."""
 
     ids: list[str]
@@ -45,16 +53,16 @@ class _Parcel:
 class _Item:
     """One message on its way."""
 
-    letter: Letter
+    letter: BatchedMessage
     delay_s: float
     id: str
-    parcel: _Parcel
+    parcel: _PendingSend
 
 
 class Outbox:
     """Sends for one process. While a flush is under way, the next one gathers."""
 
-    def __init__(self, desk: Desk, on_sent: OnSent) -> None:
+    def __init__(self, desk: LeaseQueueContext, on_sent: OnSent) -> None:
         self._desk = desk
         self._on_sent = on_sent
         self._items: list[_Item] = []
@@ -67,9 +75,9 @@ class Outbox:
         ids = [message.id for message in messages]
         if not ids:
             return ids
-        parcel = _Parcel(ids, asyncio.get_running_loop().create_future())
+        parcel = _PendingSend(ids, asyncio.get_running_loop().create_future())
         for message in messages:
-            self._items.append(_Item(Letter.of(message), delay_s, message.id, parcel))
+            self._items.append(_Item(BatchedMessage.of(message), delay_s, message.id, parcel))
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush(), name="s3 outbox")
         return await parcel.answer
@@ -139,7 +147,7 @@ class Outbox:
                 else each.letter
                 for each in chunk
             ]
-            content = Content(letters, latest_s)
+            content = BatchContent(letters, latest_s)
             batch = BatchId(number, len(chunk))
             key = batch_key(self._desk.around.keys, batch)
             first_lease = lease_key(self._desk.around.keys, MessageId(number, 0))

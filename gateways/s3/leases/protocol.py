@@ -12,27 +12,27 @@ from pump.errors import GatewayError, MappingError, Throttled
 
 from ..layout import QueueKeys
 from ..store.objects import (
-    Busy,
-    Entry,
-    Found,
+    ConditionFailed,
+    FoundObject,
     Get,
     List,
+    ListedObject,
     Missing,
     Page,
     Put,
-    Refused,
     Remove,
-    Removed,
+    RemovedObject,
     Same,
     Steps,
     Unknown,
-    Written,
+    WriteConflict,
+    WrittenObject,
 )
 from .codec import (
     DONE,
+    BatchContent,
     BatchId,
-    Content,
-    Lease,
+    LeaseObject,
     MessageId,
     Tail,
     batch_key,
@@ -60,34 +60,34 @@ from .codec import (
 
 
 @attrs.frozen(kw_only=True)
-class Tenancy:
+class LeaseHandle:
     """A lease in hand: the version it was granted by, and its token."""
 
     key: str
     etag: str
-    lease: Lease
+    lease: LeaseObject
     is_doubtful: bool = False
     """Whether an earlier write of ours got no answer, so that another version may be ours."""
 
 
-def claim_fresh(key: str, lease: Lease) -> Steps[Verdict]:
+def claim_fresh(key: str, lease: LeaseObject) -> Steps[Verdict]:
     """Claim a message that was never claimed. Won, as any claim, it must be confirmed
     (`batches.confirm`).
     """
     return (yield from write(Put(key, encode_lease(lease), is_new=True), _has_nonce(lease)))
 
 
-def reclaim(key: str, etag: str, lease: Lease) -> Steps[Verdict]:
+def reclaim(key: str, etag: str, lease: LeaseObject) -> Steps[Verdict]:
     """Claim a message whose lease is over, in the version that said so."""
     return (yield from write(Put(key, encode_lease(lease), if_match=etag), _has_nonce(lease)))
 
 
-def renew(tenancy: Tenancy, lease: Lease) -> Steps[Verdict]:
+def renew(tenancy: LeaseHandle, lease: LeaseObject) -> Steps[Verdict]:
     """Replace the lease by a later one of the same token."""
     return (yield from _replace(tenancy, encode_lease(lease), _has_nonce(lease)))
 
 
-def hand_back(tenancy: Tenancy, lease: Lease) -> Steps[Verdict]:
+def hand_back(tenancy: LeaseHandle, lease: LeaseObject) -> Steps[Verdict]:
     """Replace the lease by one without an owner.
 
     `Gone`, or `Lost` after a look: an earlier write of ours had handed it back, or it is lost;
@@ -96,7 +96,7 @@ def hand_back(tenancy: Tenancy, lease: Lease) -> Steps[Verdict]:
     return (yield from _replace(tenancy, encode_lease(lease), _has_nonce(lease)))
 
 
-def ack(tenancy: Tenancy) -> Steps[Verdict]:
+def ack(tenancy: LeaseHandle) -> Steps[Verdict]:
     """Mark the message as done.
 
     `Gone`, or `Lost` after a look, but not to a later claim: our own write that got no answer has
@@ -106,7 +106,9 @@ def ack(tenancy: Tenancy) -> Steps[Verdict]:
     return (yield from _replace(tenancy, DONE, lambda _: False))
 
 
-def _replace(tenancy: Tenancy, body: bytes, is_ours: Callable[[Found], bool]) -> Steps[Verdict]:
+def _replace(
+    tenancy: LeaseHandle, body: bytes, is_ours: Callable[[FoundObject], bool]
+) -> Steps[Verdict]:
     """Write over our own lease; over the version that a doubtful write of ours has left, too."""
     etag, is_doubtful = tenancy.etag, tenancy.is_doubtful
     error: GatewayError = Throttled(tenancy.key)
@@ -120,20 +122,20 @@ def _replace(tenancy: Tenancy, body: bytes, is_ours: Callable[[Found], bool]) ->
     return Undecided(error)
 
 
-def _has_nonce(lease: Lease) -> Callable[[Found], bool]:
-    def has_nonce(there: Found) -> bool:
+def _has_nonce(lease: LeaseObject) -> Callable[[FoundObject], bool]:
+    def has_nonce(there: FoundObject) -> bool:
         known = lease_in(there)
         return known is not None and known.nonce == lease.nonce
 
     return has_nonce
 
 
-def _has_token(there: Found, token: str) -> bool:
+def _has_token(there: FoundObject, token: str) -> bool:
     known = lease_in(there)
     return known is not None and known.token == token
 
 
-def lease_in(there: Found) -> Lease | None:
+def lease_in(there: FoundObject) -> LeaseObject | None:
     """The lease in an object; None when its message is done, or nobody can read it."""
     try:
         return decode_lease(there.body) if there.size else None
@@ -143,14 +145,17 @@ def lease_in(there: Found) -> Lease | None:
 
 # Writing: a conditional write that ends in a decision, whatever became of its answer.
 #
-# | reply                  | what it means                  | what follows                    |
-# |------------------------|--------------------------------|---------------------------------|
-# | `Written`              | decided, for us                | the end                         |
-# | `Refused`, no doubt    | decided, for another           | the end: `Lost`, without a look |
-# | `Refused`, may be ours | perhaps our own write is there | read back                       |
-# | `Busy`                 | nothing is decided             | the same write again, in doubt  |
-# |                        |                                | if it was made more than once   |
-# | `Unknown`              | it happened, or may happen yet | read back, and in doubt         |
+# | reply                          | what it means                  | what follows                 |
+# |--------------------------------|--------------------------------|------------------------------|
+# | `WrittenObject`                | decided, for us                | the end                      |
+# | `ConditionFailed`, no doubt    | decided, for another           | the end: `Lost`, without a   |
+# |                                |                                | look                         |
+# | `ConditionFailed`, may be ours | perhaps our own write is there | read back                    |
+# | `WriteConflict`                | nothing is decided             | the same write again, in     |
+# |                                |                                | doubt                        |
+# |                                |                                | if it was made more than     |
+# |                                |                                | once                         |
+# | `Unknown`                      | it happened, or may happen yet | read back, and in doubt      |
 #
 # Read back, our own body is a decision for us, another's one for another. The version we wanted to
 # replace means that nothing has happened so far: the same write again, which at most one of the two
@@ -164,7 +169,7 @@ MAX_TRIES = 4
 class Lost:
     """Another's version is there; `found` when it had to be looked at."""
 
-    found: Found | None = None
+    found: FoundObject | None = None
 
 
 @attrs.frozen
@@ -179,12 +184,12 @@ class Undecided:
     error: GatewayError
 
 
-Verdict = Written | Lost | Gone | Undecided
+Verdict = WrittenObject | Lost | Gone | Undecided
 
 
 def write(
     put: Put,
-    is_ours: Callable[[Found], bool],
+    is_ours: Callable[[FoundObject], bool],
     *,
     is_doubtful: bool = False,
     witness: str | None = None,
@@ -196,9 +201,9 @@ def write(
     error: GatewayError = Throttled(put.key)
     for _ in range(MAX_TRIES):
         reply = yield put
-        if isinstance(reply, Written):
+        if isinstance(reply, WrittenObject):
             return reply
-        if isinstance(reply, Busy):
+        if isinstance(reply, WriteConflict):
             is_doubtful = is_doubtful or reply.may_be_ours
             continue
         if isinstance(reply, Unknown):
@@ -210,7 +215,7 @@ def write(
             return verdict
         if witness is not None:
             seen = yield from read(witness, has_body=False)
-            if isinstance(seen, Found):
+            if isinstance(seen, FoundObject):
                 return Gone()
     return Undecided(error)
 
@@ -220,28 +225,31 @@ def read(key: str, *, unless: str | None = None, has_body: bool = True) -> Steps
     error: GatewayError = Throttled(key)
     for _ in range(MAX_TRIES):
         reply = yield Get(key, unless, has_body)
-        if isinstance(reply, Found | Missing | Same):
+        if isinstance(reply, FoundObject | Missing | Same):
             return reply
         if isinstance(reply, Unknown):
             error = reply.error
     return Undecided(error)
 
 
-Reading = Found | Missing | Same | Undecided
+Reading = FoundObject | Missing | Same | Undecided
 
 
 def _judge(
-    put: Put, reply: Refused | Unknown, there: Reading, is_ours: Callable[[Found], bool]
+    put: Put,
+    reply: ConditionFailed | Unknown,
+    there: Reading,
+    is_ours: Callable[[FoundObject], bool],
 ) -> Verdict | None:
     """Who has won, by what is there; None while nobody has."""
     match there:
         case Undecided():
             return there
-        case Found() if is_ours(there):
-            return Written(there.etag)
-        case Found() if there.etag == put.if_match:
+        case FoundObject() if is_ours(there):
+            return WrittenObject(there.etag)
+        case FoundObject() if there.etag == put.if_match:
             return None
-        case Found():
+        case FoundObject():
             return Lost(there)
         case _:
             # Nothing is there. A new object whose write got no answer may just not be there yet.
@@ -270,7 +278,7 @@ def put_batch(key: str, body: bytes, first_lease: str) -> Steps[bool | Undecided
         put, lambda there: there.body == body, is_doubtful=True, witness=first_lease
     )
     match verdict:
-        case Written() | Gone():
+        case WrittenObject() | Gone():
             # The number is ours: what was there and is gone was this batch, all of it done.
             return True
         case Lost():
@@ -279,10 +287,10 @@ def put_batch(key: str, body: bytes, first_lease: str) -> Steps[bool | Undecided
             return verdict
 
 
-def read_batch(key: str) -> Steps[Content | Missing | Undecided]:
+def read_batch(key: str) -> Steps[BatchContent | Missing | Undecided]:
     """What a batch holds; `Missing` when all of it is done. `MappingError` when unreadable."""
     there = yield from read(key)
-    if isinstance(there, Found):
+    if isinstance(there, FoundObject):
         return decode_batch(there.body)
     return there if isinstance(there, Undecided) else Missing()
 
@@ -294,7 +302,7 @@ def confirm(key: str) -> Steps[bool | Undecided]:
     a lease that was not there was never there, and the first of each message is the first ever.
     """
     there = yield from read(key, has_body=False)
-    return there if isinstance(there, Undecided) else isinstance(there, Found)
+    return there if isinstance(there, Undecided) else isinstance(there, FoundObject)
 
 
 def clean_up(batches: Sequence[str], leases: Sequence[str]) -> Steps[bool]:
@@ -311,7 +319,7 @@ def remove_all(keys: Sequence[str]) -> Steps[bool]:
     is_done = True
     for start in range(0, len(keys), _MAX_KEYS):
         reply = yield Remove(keys[start : start + _MAX_KEYS])
-        is_done = is_done and isinstance(reply, Removed)
+        is_done = is_done and isinstance(reply, RemovedObject)
     return is_done
 
 
@@ -333,9 +341,9 @@ def list_page(prefix: str, after: str = "", max_count: int = PAGE) -> Steps[Page
     return Undecided(error)
 
 
-def list_all(prefix: str, *, until: str | None = None) -> Steps[list[Entry] | Undecided]:
+def list_all(prefix: str, *, until: str | None = None) -> Steps[list[ListedObject] | Undecided]:
     """All keys below a prefix, or those up to and with the page that holds a key."""
-    entries: list[Entry] = []
+    entries: list[ListedObject] = []
     after = ""
     while True:
         page = yield from list_page(prefix, after)
@@ -349,7 +357,7 @@ def list_all(prefix: str, *, until: str | None = None) -> Steps[list[Entry] | Un
             return entries
 
 
-def survey(keys: QueueKeys) -> Steps[tuple[list[Entry], list[Entry]] | Undecided]:
+def survey(keys: QueueKeys) -> Steps[tuple[list[ListedObject], list[ListedObject]] | Undecided]:
     """All batches, then all leases. A lease without a batch here is of one that came between."""
     batches = yield from list_all(keys.messages)
     if isinstance(batches, Undecided):
@@ -374,7 +382,7 @@ class KnownTail:
 
 
 @attrs.frozen
-class Numbers:
+class NumberRange:
     """Numbers from `first` on are the caller's, and the tail as it is now."""
 
     first: int
@@ -383,7 +391,7 @@ class Numbers:
 
 def take_numbers(
     keys: QueueKeys, count: int, known: KnownTail | None, new_nonce: Callable[[], str]
-) -> Steps[Numbers | Undecided]:
+) -> Steps[NumberRange | Undecided]:
     """Take so many numbers in a row. Numbers that are taken and never used do no harm."""
     error: GatewayError = Throttled(keys.tail)
     for _ in range(_MAX_ROUNDS):
@@ -396,11 +404,11 @@ def take_numbers(
         put = Put(keys.tail, body, if_match=known.etag, is_new=known.etag is None)
         verdict = yield from write(put, partial(_is_same, body))
         match verdict:
-            case Written(etag=etag):
-                return Numbers(known.next, KnownTail(known.next + count, etag))
+            case WrittenObject(etag=etag):
+                return NumberRange(known.next, KnownTail(known.next + count, etag))
             case Undecided():
                 return verdict
-            case Lost(found=Found() as found):
+            case Lost(found=FoundObject() as found):
                 known = _tail(found)
             case _:
                 known = None
@@ -409,7 +417,7 @@ def take_numbers(
 
 def _read_tail(keys: QueueKeys) -> Steps[KnownTail | Undecided]:
     there = yield from read(keys.tail)
-    if isinstance(there, Found):
+    if isinstance(there, FoundObject):
         return _tail(there)
     if isinstance(there, Undecided):
         return there
@@ -423,11 +431,11 @@ def _read_tail(keys: QueueKeys) -> Steps[KnownTail | Undecided]:
     return KnownTail(max([*batches, *leases], default=0) + 1, None)
 
 
-def _tail(found: Found) -> KnownTail:
+def _tail(found: FoundObject) -> KnownTail:
     return KnownTail(decode_tail(found.body).next, found.etag)
 
 
-def _is_same(body: bytes, there: Found) -> bool:
+def _is_same(body: bytes, there: FoundObject) -> bool:
     return there.body == body
 
 
@@ -444,7 +452,7 @@ HeadVerdict = bool | Gone | Undecided
 def confirm_head(
     keys: QueueKeys,
     mine: tuple[BatchId, MessageId],
-    known: Mapping[str, Lease],
+    known: Mapping[str, LeaseObject],
     earliest_s: Callable[[], float],
 ) -> Steps[HeadVerdict]:
     """Whether the message that was just claimed is the head, and the only one in flight.
@@ -473,7 +481,10 @@ def confirm_head(
 
 
 def _is_first(
-    keys: QueueKeys, message: MessageId, batches: Sequence[Entry], leases: Sequence[Entry]
+    keys: QueueKeys,
+    message: MessageId,
+    batches: Sequence[ListedObject],
+    leases: Sequence[ListedObject],
 ) -> bool:
     """Whether everything before it is done, as far as it is there."""
     done: Counter[int] = Counter()
@@ -489,14 +500,14 @@ def _is_first(
 
 
 def _is_live(
-    entry: Entry, known: Mapping[str, Lease], earliest_s: Callable[[], float]
+    entry: ListedObject, known: Mapping[str, LeaseObject], earliest_s: Callable[[], float]
 ) -> Steps[bool | Undecided]:
     lease = known.get(entry.etag)
     if lease is None:
         there = yield from read(entry.key)
         if isinstance(there, Undecided):
             return there
-        if not isinstance(there, Found) or not there.size:
+        if not isinstance(there, FoundObject) or not there.size:
             return False
         lease = lease_in(there)
     # What cannot be read may be held.

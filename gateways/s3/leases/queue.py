@@ -17,27 +17,27 @@ from pump.message import Delivery, Message
 from pump.outcome import Refusal, Settlement
 from pump.ports import QueueStats
 
-from ..layout import QueueFacts, S3QueueSettings, Surroundings
-from ..store.objects import Entry, Found, Missing
+from ..layout import QueueDescription, S3QueueSettings, Surroundings
+from ..store.objects import FoundObject, ListedObject, Missing
 from .catalogue import Catalogue, Habits, known_leases
 from .choosing import Choosing
 from .claiming import Claiming
 from .codec import (
+    BatchContent,
+    BatchedMessage,
     BatchId,
-    Content,
-    Lease,
-    Letter,
+    LeaseObject,
     MessageId,
     batch_key,
     batch_of,
     lease_key,
     message_of,
 )
-from .context import Desk, Driver, Holding, Holdings
+from .context import Holding, Holdings, LeaseQueueContext, ProtocolDriver
 from .outbox import Outbox
 from .protocol import Undecided, lease_in, read, read_batch, remove_all, survey
 from .scouting import Scout
-from .settling import Burial, Settling
+from .settling import Burial, LeaseSettling
 
 _SHARED_COUNT = 10
 """How many messages a receive claims at most where others claim too: with more, most claims of
@@ -51,11 +51,11 @@ class LeasedQueue:
     """One queue in one process; implements `layout.StoredQueue`. Performs no I/O by itself."""
 
     def __init__(
-        self, facts: QueueFacts, surroundings: Surroundings, settings: S3QueueSettings
+        self, facts: QueueDescription, surroundings: Surroundings, settings: S3QueueSettings
     ) -> None:
         self._desk = desk = _desk(facts, surroundings, settings)
         self._burial = Burial(desk)
-        self._settling = Settling(desk, self._burial, self._note_change)
+        self._settling = LeaseSettling(desk, self._burial, self._note_change)
         self._claiming = Claiming(desk, self._settling, self._burial)
         self._scout = Scout(desk)
         self._outbox = Outbox(desk, self._note_sent)
@@ -111,7 +111,7 @@ class LeasedQueue:
         finally:
             self._scout.forget()
 
-    async def adopt(self, facts: QueueFacts) -> None:
+    async def adopt(self, facts: QueueDescription) -> None:
         """What is held stays held; the rest is looked at anew if the order is another."""
         desk, before = self._desk, self._desk.facts
         desk.facts = facts
@@ -197,7 +197,7 @@ class LeasedQueue:
             return 0
         return 1 if desk.facts.is_strict else desk.catalogue.line.ready_count
 
-    def _note_sent(self, batch: BatchId, content: Content) -> None:
+    def _note_sent(self, batch: BatchId, content: BatchContent) -> None:
         """What was sent here need not be listed and read here, unless nobody receives here."""
         catalogue = self._desk.catalogue
         if not self._is_consumed:
@@ -235,14 +235,16 @@ class LeasedQueue:
         return task
 
 
-def _desk(facts: QueueFacts, around: Surroundings, settings: S3QueueSettings) -> Desk:
+def _desk(
+    facts: QueueDescription, around: Surroundings, settings: S3QueueSettings
+) -> LeaseQueueContext:
     owner = around.new_id()
     catalogue = Catalogue(_habits(facts, settings, owner))
-    return Desk(
+    return LeaseQueueContext(
         facts=facts,
         around=around,
         settings=settings,
-        driver=Driver(around.store, around.clock),
+        driver=ProtocolDriver(around.store, around.clock),
         catalogue=catalogue,
         choosing=Choosing(catalogue),
         holdings=Holdings(),
@@ -250,7 +252,7 @@ def _desk(facts: QueueFacts, around: Surroundings, settings: S3QueueSettings) ->
     )
 
 
-def _habits(facts: QueueFacts, settings: S3QueueSettings, owner: str) -> Habits:
+def _habits(facts: QueueDescription, settings: S3QueueSettings, owner: str) -> Habits:
     return Habits(
         is_lifo=facts.is_lifo,
         is_strict=facts.is_strict,
@@ -407,8 +409,8 @@ _MAX_BATCHES = 16
 class _View:
     """A queue as two listings show it."""
 
-    batches: Mapping[BatchId, Entry]
-    leases: Mapping[MessageId, Entry]
+    batches: Mapping[BatchId, ListedObject]
+    leases: Mapping[MessageId, ListedObject]
 
     def messages(self, *, is_lifo: bool = False) -> Iterator[tuple[BatchId, MessageId]]:
         """Those that are not done, in the order in which they are to be had."""
@@ -424,7 +426,7 @@ class _View:
 class Overview:
     """Counts, shows and empties one queue."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: LeaseQueueContext) -> None:
         self._desk = desk
 
     async def stats(self) -> QueueStats:
@@ -491,7 +493,9 @@ class Overview:
         leases = {message: entry for entry in seen[1] if (message := message_of(keys, entry.key))}
         return _View(batches, leases)
 
-    async def _leases(self, view: _View, wanted: Sequence[MessageId]) -> dict[MessageId, Lease]:
+    async def _leases(
+        self, view: _View, wanted: Sequence[MessageId]
+    ) -> dict[MessageId, LeaseObject]:
         known = known_leases(self._desk.catalogue)
         answers = await asyncio.gather(
             *(self._lease(message, known.get(view.leases[message].etag)) for message in wanted)
@@ -502,14 +506,16 @@ class Overview:
             if lease is not None
         }
 
-    async def _lease(self, message: MessageId, known: Lease | None) -> Lease | None:
+    async def _lease(self, message: MessageId, known: LeaseObject | None) -> LeaseObject | None:
         if known is not None:
             return known
         there = await self._desk.driver.run(read(lease_key(self._desk.around.keys, message)))
-        return lease_in(there) if isinstance(there, Found) else None
+        return lease_in(there) if isinstance(there, FoundObject) else None
 
-    async def _contents(self, batches: Sequence[BatchId], max_reads: int) -> dict[BatchId, Content]:
-        contents: dict[BatchId, Content] = {}
+    async def _contents(
+        self, batches: Sequence[BatchId], max_reads: int
+    ) -> dict[BatchId, BatchContent]:
+        contents: dict[BatchId, BatchContent] = {}
         unread: list[BatchId] = []
         for batch in dict.fromkeys(batches):
             opened = self._desk.catalogue.opened.get(batch.number)
@@ -527,14 +533,16 @@ class Overview:
 
 
 def _letter(
-    contents: Mapping[BatchId, Content], batch: BatchId, message: MessageId
-) -> Letter | None:
+    contents: Mapping[BatchId, BatchContent], batch: BatchId, message: MessageId
+) -> BatchedMessage | None:
     content = contents.get(batch)
     has_it = content is not None and message.place < len(content.letters)
     return content.letters[message.place] if content is not None and has_it else None
 
 
-def _state(lease: Lease | None, is_leased: bool, letter: Letter | None, earliest_s: float) -> str:
+def _state(
+    lease: LeaseObject | None, is_leased: bool, letter: BatchedMessage | None, earliest_s: float
+) -> str:
     """What a message that is not done counts as."""
     if lease is None:
         if is_leased:

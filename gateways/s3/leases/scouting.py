@@ -16,7 +16,7 @@ from pump.errors import GatewayError, MappingError
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
-from ..store.objects import Entry, Found, Missing, Same
+from ..store.objects import FoundObject, ListedObject, Missing, Same
 from .choosing import Chart, Need, Open, Read
 from .codec import (
     BatchId,
@@ -28,9 +28,9 @@ from .codec import (
     lease_keys,
     message_of,
 )
-from .context import Desk
+from .context import LeaseQueueContext
 from .protocol import Undecided, clean_up, lease_in, list_page, read, read_batch, remove_all
-from .slots import Phase, Sighting, Slot
+from .slots import Sighting, Slot, SlotPhase
 
 _RELIST_S = 60.0
 """How long until the whole queue is listed again."""
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 class Scout:
     """Looks for messages, for all receives of one process at once."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: LeaseQueueContext) -> None:
         self._desk = desk
         self._looking = asyncio.Lock()
         self.looks = 0
@@ -273,7 +273,7 @@ class Scout:
             self._sweep_at_s = desk.now_s + _SWEEP_S
             await self._sweep(page.entries)
 
-    async def _sweep(self, entries: Iterable[Entry]) -> None:
+    async def _sweep(self, entries: Iterable[ListedObject]) -> None:
         """Remove leases that a process left which was closed, or died, before they were old enough,
         or before it confirmed its claims: no batch is there for them. A lease is never made before
         its batch, so that one which is not there now has been. Younger ones stay: a late copy of
@@ -302,12 +302,12 @@ class Scout:
         desk, turn = self._desk, slot.turn
         steps = read(lease_key(desk.around.keys, slot.id), unless=slot.etag)
         there = _decided(await desk.driver.run(steps))
-        if slot.turn != turn or slot.phase is not Phase.HIDDEN:
+        if slot.turn != turn or slot.phase is not SlotPhase.HIDDEN:
             return
         match there:
-            case Found() if not there.size:
+            case FoundObject() if not there.size:
                 desk.catalogue.note_done(slot)
-            case Found():
+            case FoundObject():
                 self._note_lease(slot, there)
             case Same():
                 desk.catalogue.note_ready(slot, slot.etag, slot.lease)
@@ -315,7 +315,7 @@ class Scout:
                 # It was removed, or never there. If its batch is gone, a claim will show it.
                 desk.catalogue.note_ready(slot)
 
-    def _note_lease(self, slot: Slot, there: Found) -> None:
+    def _note_lease(self, slot: Slot, there: FoundObject) -> None:
         desk, lease = self._desk, lease_in(there)
         if lease is None:
             detail = f"the lease of {slot.id} cannot be read; remove it to free its message"

@@ -19,19 +19,21 @@ from pump.observability.log import get_logger
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
 from ..._engine.redrive import dead_letter
-from ..store.objects import Found, Written
+from ..store.objects import FoundObject, WrittenObject
 from .codec import MessageId
-from .context import Desk, Holding
+from .context import Holding, LeaseQueueContext
 from .protocol import Lost, Undecided, ack, hand_back, lease_in, renew
 
 _Answer = GatewayError | None
 """Why it was refused; None when it was not."""
 
 
-class Settling:
+class LeaseSettling:
     """Settles and extends what one process holds of one queue."""
 
-    def __init__(self, desk: Desk, burial: Burial, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, desk: LeaseQueueContext, burial: Burial, on_change: Callable[[], None]
+    ) -> None:
         self._desk = desk
         self._burial = burial
         self._on_change = on_change
@@ -95,7 +97,7 @@ class Settling:
     async def _ack(self, holding: Holding) -> _Answer | Undecided:
         verdict = await self._desk.driver.run(ack(holding.tenancy))
         match verdict:
-            case Written():
+            case WrittenObject():
                 self._desk.holdings.forget(holding)
                 self._desk.catalogue.note_done(holding.slot)
                 return None
@@ -118,7 +120,7 @@ class Settling:
         lease = self._desk.release(holding.lease, delay_s, is_counted=is_counted)
         verdict = await self._desk.driver.run(hand_back(holding.tenancy, lease))
         match verdict:
-            case Written(etag=etag):
+            case WrittenObject(etag=etag):
                 self._desk.note_release(holding, etag, lease)
                 return None
             case Undecided():
@@ -152,7 +154,7 @@ class Settling:
         holding.deadline_s, holding.is_doubtful = min(holding.deadline_s, ends_at_s), True
         verdict = await self._desk.driver.run(renew(tenancy, lease))
         match verdict:
-            case Written(etag=etag):
+            case WrittenObject(etag=etag):
                 holding.etag, holding.lease, holding.is_doubtful = etag, lease, False
                 holding.deadline_s = self._desk.deadline_s(
                     lease, asked_at_s=asked_at_s, lease_s=lease_s
@@ -177,7 +179,7 @@ class Settling:
         return InvalidReceipt(self._desk.facts.name, delivery.receipt)
 
 
-def _is_successor(found: Found, holding: Holding) -> bool:
+def _is_successor(found: FoundObject, holding: Holding) -> bool:
     """Whether a lease was claimed over ours. One without a higher number is of a message that
     was done and cleared away, and will not be confirmed.
     """
@@ -216,7 +218,7 @@ _log = get_logger("gateways.s3")
 class Burial:
     """Moves dead messages of one queue."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: LeaseQueueContext) -> None:
         self._desk = desk
 
     async def bury(self, holding: Holding) -> None:
@@ -230,7 +232,7 @@ class Burial:
             await self._postpone(holding)
             return
         verdict = await self._desk.driver.run(ack(holding.tenancy))
-        if isinstance(verdict, Written):
+        if isinstance(verdict, WrittenObject):
             self._desk.holdings.forget(holding)
             self._desk.catalogue.note_done(holding.slot)
         else:
@@ -239,7 +241,7 @@ class Burial:
     async def _postpone(self, holding: Holding) -> None:
         lease = self._desk.release(holding.lease, _RETRY_S, is_counted=True)
         verdict = await self._desk.driver.run(hand_back(holding.tenancy, lease))
-        if isinstance(verdict, Written):
+        if isinstance(verdict, WrittenObject):
             self._desk.note_release(holding, verdict.etag, lease)
         else:
             self._desk.note_loss(holding)

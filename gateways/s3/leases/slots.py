@@ -16,10 +16,10 @@ from enum import IntEnum
 
 import attrs
 
-from .codec import BatchId, Content, Lease, MessageId
+from .codec import BatchContent, BatchId, LeaseObject, MessageId
 
 
-class Phase(IntEnum):
+class SlotPhase(IntEnum):
     """Where a message stands, as far as this process knows."""
 
     READY = 0
@@ -33,10 +33,10 @@ class Slot:
     """One message of an open batch."""
 
     id: MessageId
-    phase: Phase = Phase.READY
+    phase: SlotPhase = SlotPhase.READY
     etag: str | None = None
     """The version of its lease; None when it has none, or nobody has looked."""
-    lease: Lease | None = None
+    lease: LeaseObject | None = None
     """What that version says, where known."""
     due_s: float = 0.0
     """When a HIDDEN one is to be looked at, on the store's clock."""
@@ -50,8 +50,8 @@ class Slot:
     @property
     def is_in_flight(self) -> bool:
         """Whether this process holds it, or is about to."""
-        is_held = self.phase is Phase.HIDDEN and self.lease is not None and self.lease.is_held
-        return self.phase is Phase.CLAIMING or (is_held and not self.must_read)
+        is_held = self.phase is SlotPhase.HIDDEN and self.lease is not None and self.lease.is_held
+        return self.phase is SlotPhase.CLAIMING or (is_held and not self.must_read)
 
 
 @attrs.frozen
@@ -69,7 +69,7 @@ class OpenBatch:
 
     id: BatchId
     slots: list[Slot] = attrs.field(repr=False)
-    content: Content | None = attrs.field(repr=False)
+    content: BatchContent | None = attrs.field(repr=False)
     """None when it had to make room: read again before a claim."""
     written_s: float
     is_charted: bool = True

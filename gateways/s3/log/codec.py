@@ -14,7 +14,7 @@ import msgspec
 
 from pump.errors import StorageFailed
 
-from .entries import Entry, Head, Snapshot
+from .entries import CommitEntry, Head, Snapshot
 
 VERSION = 1
 _MARK = b"PL"
@@ -24,7 +24,7 @@ _SMALL: Final = 6
 _T = TypeVar("_T")
 
 _encode = msgspec.msgpack.Encoder().encode
-_entry = msgspec.msgpack.Decoder(Entry)
+_entry = msgspec.msgpack.Decoder(CommitEntry)
 _head = msgspec.msgpack.Decoder(Head)
 _entries = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
 _snapshot = msgspec.msgpack.Decoder(Snapshot)
@@ -34,12 +34,12 @@ _bodies = msgspec.msgpack.Decoder(list[bytes])
 _UNREADABLE = (ValueError, RecursionError, zlib.error)
 
 
-def pack_entry(entry: Entry) -> msgspec.Raw:
+def pack_entry(entry: CommitEntry) -> msgspec.Raw:
     """One entry, as the head and the history hold it."""
     return msgspec.Raw(_encode(entry))
 
 
-def unpack_entry(packed: msgspec.Raw, key: str) -> Entry:
+def unpack_entry(packed: msgspec.Raw, key: str) -> CommitEntry:
     """One entry of the object `key`."""
     try:
         return _entry.decode(packed)

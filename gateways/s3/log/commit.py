@@ -1,12 +1,12 @@
 """Committing: one conditional write of the head, as steps, and how to learn that it was ours.
 
-| reply to the write      | it means                          | next                           |
-|-------------------------|-----------------------------------|--------------------------------|
-| `Written`               | committed                         | apply it                       |
-| `Refused`               | another was first                 | follow the head, write again   |
-| `Refused`, may be ours  | another was first, or we were     | follow; ours if it is there    |
-| `Unknown`               | may have happened, or may yet     | follow; ours if it is there    |
-| `Busy`                  | nothing is decided                | write again                    |
+| reply to the write             | it means                      | next                         |
+|--------------------------------|-------------------------------|------------------------------|
+| `WrittenObject`                | committed                     | apply it                     |
+| `ConditionFailed`              | another was first             | follow the head, write again |
+| `ConditionFailed`, may be ours | another was first, or we were | follow; ours if it is there  |
+| `Unknown`                      | may have happened, or may yet | follow; ours if it is there  |
+| `WriteConflict`                | nothing is decided            | write again                  |
 
 A write that was given up can still arrive, but only over the very head it was made for. As long as
 that stands, so does the doubt, and the same commit is written again: whichever arrives first makes
@@ -24,9 +24,9 @@ from msgspec import Raw
 
 from pump.errors import ConnectionFailed, StorageFailed
 
-from ..store.objects import Busy, Put, Refused, Steps, Unknown, Written
+from ..store.objects import ConditionFailed, Put, Steps, Unknown, WriteConflict, WrittenObject
 from . import codec
-from .entries import Base, Entry, Head, Op, Piece
+from .entries import Base, CommitEntry, Head, Op, Piece
 from .follower import Follower, Patience, refresh, take_snapshot
 from .state import MAX_WRITERS, Applied, Result, configure
 
@@ -93,13 +93,13 @@ def commit(
             is_new=follower.etag is None,
         )
         match reply:
-            case Written(etag):
+            case WrittenObject(etag):
                 follower.head, follower.etag = head, etag
                 follower.litter += worthless
                 return _committed(draft, follower.apply(entry))
-            case Busy():
+            case WriteConflict():
                 patience.bear(reply)
-            case Refused():
+            case ConditionFailed():
                 patience.bear_stale(_MAX_STALE)
                 yield from refresh(follower)
             case Unknown():
@@ -128,7 +128,7 @@ def _committed(draft: Draft, applied: Applied) -> Committed:
     return Committed(applied.results[len(applied.results) - len(draft.ops) :], applied)
 
 
-def _entry(follower: Follower, draft: Draft, time: TimeBounds) -> Entry:
+def _entry(follower: Follower, draft: Draft, time: TimeBounds) -> CommitEntry:
     replica = follower.replica
     at_s = max(replica.at_s, time.earliest_s())
     margin_s = max(0.0, time.latest_s() - at_s)
@@ -138,11 +138,11 @@ def _entry(follower: Follower, draft: Draft, time: TimeBounds) -> Entry:
         )
     is_first = follower.head is None
     ops = (configure(follower.settings), *draft.ops) if is_first else draft.ops
-    return Entry(replica.number + 1, follower.writer, draft.count, at_s, margin_s, ops)
+    return CommitEntry(replica.number + 1, follower.writer, draft.count, at_s, margin_s, ops)
 
 
 def _next_head(
-    follower: Follower, entry: Entry, new_nonce: NewNonce, patience: Patience
+    follower: Follower, entry: CommitEntry, new_nonce: NewNonce, patience: Patience
 ) -> Steps[tuple[Head, list[str]]]:
     """The head with one more entry, and the keys that it makes worthless. What it names is written
     already when this returns.
@@ -188,9 +188,9 @@ def _write_once(key: str, body: bytes, patience: Patience) -> Steps[None]:
     while True:
         reply = yield Put(key, body, is_new=True)
         match reply:
-            case Written() | Refused():
+            case WrittenObject() | ConditionFailed():
                 return
-            case Busy() | Unknown():
+            case WriteConflict() | Unknown():
                 patience.bear(reply)
 
 

@@ -25,13 +25,13 @@ from pump.clock import Clock, Timer
 from pump.errors import ConnectionFailed, GatewayError
 
 from ..layout import Surroundings
-from ..store.objects import DRIFT, Busy, ObjectStore, Reply, Request, Steps, Unknown, drive
+from ..store.objects import DRIFT, ObjectStore, Reply, Request, Steps, Unknown, WriteConflict, drive
 from .commit import Committed, Draft, commit
-from .context import Answer, Ask, Desk, answer
-from .entries import UNCOUNTED, Adopt, Op, Send, Settle, Take, hold
+from .context import ReceiveAnswer, WaitingReceive, WaitingReceives, answer
+from .entries import UNCOUNTED, Adopt, Op, SendOperation, SettleOperation, Take, hold
 from .follower import Follower, clean, refresh
 from .segments import sweep
-from .state import Applied, Available, Result, Sent, Taken, Takings, configure
+from .state import Applied, Available, Result, SendResult, TakenMessage, Takings, configure
 
 _T = TypeVar("_T")
 
@@ -50,7 +50,7 @@ class Committer:
         self,
         follower: Follower,
         surroundings: Surroundings,
-        desk: Desk,
+        desk: WaitingReceives,
         on_news: Callable[[Sequence[Applied]], None],
     ) -> None:
         self.follower = follower
@@ -59,7 +59,7 @@ class Committer:
         self._time = surroundings.time
         self._desk = desk
         self._on_news = on_news
-        self._wishes: list[Wish] = []
+        self._wishes: list[PendingOperation] = []
         self._lookers: list[Future[None]] = []
         self._is_asserted = False
         self._count = 0
@@ -78,22 +78,22 @@ class Committer:
         """Have an operation committed. Cancelling the future changes nothing."""
         done: Future[Fulfilled] = asyncio.get_running_loop().create_future()
         done.add_done_callback(observe)
-        self._wishes.append(Wish(op, done))
+        self._wishes.append(PendingOperation(op, done))
         self._start()
         return done
 
-    def hand_back(self, taken: Iterable[Taken]) -> None:
+    def hand_back(self, taken: Iterable[TakenMessage]) -> None:
         """Make available again what was leased and reached nobody; it is not counted."""
         receipts = [each.receipt for each in taken]
         if receipts:
-            self.submit(Settle(hold(receipts), (UNCOUNTED,) * len(receipts)))
+            self.submit(SettleOperation(hold(receipts), (UNCOUNTED,) * len(receipts)))
 
-    def ask(self, ask: Ask) -> None:
+    def ask(self, ask: WaitingReceive) -> None:
         """Let a receive wait for its answer."""
         self._desk.wait(ask)
         self._start()
 
-    def withdraw(self, ask: Ask) -> None:
+    def withdraw(self, ask: WaitingReceive) -> None:
         """Give up a receive, wherever it is: what it got is handed back."""
         self._desk.leave(ask)
         if ask.answer.done() and not ask.answer.cancelled() and ask.answer.exception() is None:
@@ -196,7 +196,7 @@ class Committer:
         is_strict = self.follower.replica.settings.is_strict
         return Available(now.messages + new, now.receives + (min(new, 1) if is_strict else new))
 
-    async def _commit(self, wishes: list[Wish], asks: list[Ask]) -> None:
+    async def _commit(self, wishes: list[PendingOperation], asks: list[WaitingReceive]) -> None:
         self._count += 1
         lookers, self._lookers = self._lookers, []
         takes = [Take(ask.max_count, granted_s(ask.lease_s)) for ask in asks]
@@ -223,7 +223,7 @@ class Committer:
         finally:
             self._digest(draft if is_told else None)
 
-    def _assert_settings(self) -> list[Wish]:
+    def _assert_settings(self) -> list[PendingOperation]:
         """What the queue was said to be like when it was opened, if the log says otherwise."""
         follower = self.follower
         # Once only: later on others may have changed them.
@@ -233,7 +233,11 @@ class Committer:
         return [] if is_right else [unheard(configure(follower.settings))]
 
     def _tell(
-        self, committed: Committed, wishes: list[Wish], asks: list[Ask], built_s: float
+        self,
+        committed: Committed,
+        wishes: list[PendingOperation],
+        asks: list[WaitingReceive],
+        built_s: float,
     ) -> None:
         if committed.results is None:
             self._tell_without_results(wishes, asks)
@@ -247,24 +251,26 @@ class Committer:
             taken = result.taken if isinstance(result, Takings) else ()
             if not taken:
                 empty.append(ask)
-            elif not answer(ask, Answer(taken, built_s)):
+            elif not answer(ask, ReceiveAnswer(taken, built_s)):
                 self.hand_back(taken)
         self._desk.return_empty(empty)
 
-    def _tell_without_results(self, wishes: list[Wish], asks: list[Ask]) -> None:
+    def _tell_without_results(
+        self, wishes: list[PendingOperation], asks: list[WaitingReceive]
+    ) -> None:
         """It is committed, and only a send needs to know no more than that."""
         replica = self.follower.replica
         unknown = []
         for wish in wishes:
-            if isinstance(wish.op, Send) and wish.op.born_s >= replica.swept_s:
+            if isinstance(wish.op, SendOperation) and wish.op.born_s >= replica.swept_s:
                 if not wish.done.done():
-                    wish.done.set_result(Fulfilled(Sent(is_accepted=True)))
+                    wish.done.set_result(Fulfilled(SendResult(is_accepted=True)))
             else:
                 unknown.append(wish)
         prefix = f"{self.follower.writer}.{self._count}."
         lost = [each for each in replica.queue.leases if each.startswith(prefix)]
         if lost:
-            self.submit(Settle(hold(lost), (UNCOUNTED,) * len(lost)))
+            self.submit(SettleOperation(hold(lost), (UNCOUNTED,) * len(lost)))
         detail = "a commit went through, but its results were lost in a long pause; try again"
         fail(unknown, asks, ConnectionFailed(self.follower.keys.head, detail))
 
@@ -389,7 +395,7 @@ class Fulfilled:
 
 
 @attrs.frozen(eq=False)
-class Wish:
+class PendingOperation:
     """An operation that waits for a commit."""
 
     op: Op
@@ -403,14 +409,16 @@ def granted_s(lease_s: float) -> float:
 
 def brings(op: Op) -> int:
     """How many messages an operation makes available at once."""
-    if isinstance(op, Send):
+    if isinstance(op, SendOperation):
         return sum(lot.count for lot in op.lots if lot.delay_s <= 0)
-    if isinstance(op, Settle):
+    if isinstance(op, SettleOperation):
         return sum(1 for delay_s in op.delays_s if delay_s is not None and delay_s <= 0)
     return 0
 
 
-def fail(wishes: Iterable[Wish], asks: Iterable[Ask], error: Exception) -> None:
+def fail(
+    wishes: Iterable[PendingOperation], asks: Iterable[WaitingReceive], error: Exception
+) -> None:
     """Tell all of them what prevented it."""
     for wish in wishes:
         if not wish.done.done():
@@ -426,11 +434,11 @@ def observe(done: Future[Any]) -> None:
         done.exception()
 
 
-def unheard(op: Op) -> Wish:
+def unheard(op: Op) -> PendingOperation:
     """A wish whose outcome nobody waits for."""
     done: Future[Fulfilled] = asyncio.get_running_loop().create_future()
     done.add_done_callback(observe)
-    return Wish(op, done)
+    return PendingOperation(op, done)
 
 
 # Pacing: the pauses that steps cannot make.
@@ -451,7 +459,7 @@ class PacedStore:
 
     async def perform(self, request: Request) -> Reply:
         reply = await self._store.perform(request)
-        if isinstance(reply, Busy):
+        if isinstance(reply, WriteConflict):
             await self._clock.sleep(2 * _FIRST_S * self._clock.chance())
         elif isinstance(reply, Unknown):
             await self._clock.sleep(self._pause_s * (0.5 + self._clock.chance()))

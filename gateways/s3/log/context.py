@@ -20,37 +20,37 @@ from math import inf
 
 import attrs
 
-from .state import Available, Taken
+from .state import Available, TakenMessage
 
 FIRST_POLL_S = 0.1
 
 
 @attrs.define(eq=False, kw_only=True)
-class Ask:
+class WaitingReceive:
     """One receive."""
 
     max_count: int
     lease_s: float
     deadline_s: float
-    answer: Future[Answer]
+    answer: Future[ReceiveAnswer]
     turn: int = 0
     """Of all receives here, this is the turn-th."""
 
 
 @attrs.frozen
-class Answer:
+class ReceiveAnswer:
     """What a receive got, and the local time when the lease was asked for."""
 
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[TakenMessage, ...] = ()
     built_s: float = 0.0
 
 
-class Desk:
+class WaitingReceives:
     """Waiting receives, first come first served. Times are local."""
 
     def __init__(self, poll_s: float) -> None:
         self._poll_s = poll_s
-        self._waiting: dict[Ask, None] = {}
+        self._waiting: dict[WaitingReceive, None] = {}
         self._pause_s = min(FIRST_POLL_S, poll_s)
         self._looked_s = -inf
         self._turns = 0
@@ -59,19 +59,19 @@ class Desk:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def wait(self, ask: Ask) -> None:
+    def wait(self, ask: WaitingReceive) -> None:
         """Let a receive wait."""
         self._turns += 1
         ask.turn = self._turns
         self._waiting[ask] = None
 
-    def leave(self, ask: Ask) -> None:
+    def leave(self, ask: WaitingReceive) -> None:
         """Let go of a receive that no longer waits."""
         self._waiting.pop(ask, None)
 
-    def choose(self, available: Available) -> list[Ask]:
+    def choose(self, available: Available) -> list[WaitingReceive]:
         """Those whose turn it is when at most so much may be had."""
-        chosen: list[Ask] = []
+        chosen: list[WaitingReceive] = []
         left = available.messages
         for ask in self._waiting:
             if left <= 0 or len(chosen) == available.receives:
@@ -82,7 +82,7 @@ class Desk:
             del self._waiting[ask]
         return chosen
 
-    def return_empty(self, asks: Iterable[Ask]) -> None:
+    def return_empty(self, asks: Iterable[WaitingReceive]) -> None:
         """Let those wait on that got nothing, in front of the others."""
         again = {ask: None for ask in asks if not ask.answer.done()}
         self._waiting = {**again, **self._waiting}
@@ -103,7 +103,7 @@ class Desk:
         for ask in [ask for ask in self._waiting if ask.deadline_s <= now_s]:
             if ask.turn <= self._seen:
                 del self._waiting[ask]
-                answer(ask, Answer())
+                answer(ask, ReceiveAnswer())
 
     def next_look_s(self) -> float:
         """When to look next; infinity while nobody waits."""
@@ -126,11 +126,11 @@ class Desk:
     def send_home(self) -> None:
         """Answer all who wait: nothing."""
         for ask in self._waiting:
-            answer(ask, Answer())
+            answer(ask, ReceiveAnswer())
         self._waiting.clear()
 
 
-def answer(ask: Ask, what: Answer) -> bool:
+def answer(ask: WaitingReceive, what: ReceiveAnswer) -> bool:
     """Answer a receive, unless it was cancelled."""
     if ask.answer.done():
         return False

@@ -63,7 +63,7 @@ class Lot(msgspec.Struct, frozen=True, array_like=True):
     """De-duplication ids."""
 
 
-class Send(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class SendOperation(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Messages whose bodies are in a segment: all of it, so that it is empty when they are gone."""
 
     segment: str
@@ -80,7 +80,7 @@ class Take(msgspec.Struct, frozen=True, array_like=True, tag=2):
     lease_s: float
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
+class HeldReceipts(msgspec.Struct, frozen=True, array_like=True):
     """Receipts: of each, its lease batch (a place in `batches`) and the message's number."""
 
     batches: tuple[str, ...]
@@ -109,7 +109,7 @@ def is_receipt(text: str) -> bool:
     )
 
 
-def hold(receipts: Iterable[str]) -> Held:
+def hold(receipts: Iterable[str]) -> HeldReceipts:
     """Receipts as an operation carries them; each is one by `is_receipt`."""
     batches: dict[str, int] = {}
     places, numbers = [], []
@@ -117,13 +117,13 @@ def hold(receipts: Iterable[str]) -> Held:
         batch, _, number = receipt.rpartition(".")
         places.append(batches.setdefault(batch, len(batches)))
         numbers.append(int(number))
-    return Held(tuple(batches), tuple(places), tuple(numbers))
+    return HeldReceipts(tuple(batches), tuple(places), tuple(numbers))
 
 
-class Settle(msgspec.Struct, frozen=True, array_like=True, tag=3):
+class SettleOperation(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Ack, defer or abandon what is leased."""
 
-    held: Held
+    held: HeldReceipts
     delays_s: tuple[float | None, ...] = ()
     """Of each, None for an ack, `UNCOUNTED` for an abandon, else a deferral; empty for all acks."""
 
@@ -131,14 +131,14 @@ class Settle(msgspec.Struct, frozen=True, array_like=True, tag=3):
 UNCOUNTED = -1.0
 
 
-class Extend(msgspec.Struct, frozen=True, array_like=True, tag=4):
+class ExtendOperation(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """Make leases end later."""
 
-    held: Held
+    held: HeldReceipts
     lease_s: float
 
 
-class Purge(msgspec.Struct, frozen=True, array_like=True, tag=5):
+class PurgeOperation(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """Remove every message."""
 
 
@@ -168,10 +168,21 @@ class Sweep(msgspec.Struct, frozen=True, array_like=True, tag=9):
     before_s: float
 
 
-Op = Send | Take | Settle | Extend | Purge | Adopt | Buried | Configure | Sweep | SessionOp
+Op = (
+    SendOperation
+    | Take
+    | SettleOperation
+    | ExtendOperation
+    | PurgeOperation
+    | Adopt
+    | Buried
+    | Configure
+    | Sweep
+    | SessionOp
+)
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class CommitEntry(msgspec.Struct, frozen=True, array_like=True):
     """One commit."""
 
     number: int
@@ -233,7 +244,7 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
     group: str | None
 
 
-class Lease(msgspec.Struct, frozen=True, array_like=True):
+class SnapshotLease(msgspec.Struct, frozen=True, array_like=True):
     """One lease batch in a snapshot; a receipt is left out where it follows from the rest."""
 
     id: str
@@ -260,7 +271,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     settings: Configure
     segments: tuple[str, ...]
     kept: tuple[Keep, ...]
-    leases: tuple[Lease, ...]
+    leases: tuple[SnapshotLease, ...]
     seen: tuple[tuple[str, float], ...]
     writers: tuple[tuple[str, int], ...]
     dead: tuple[tuple[int, Claim], ...]

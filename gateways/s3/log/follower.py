@@ -20,11 +20,11 @@ from msgspec import Raw
 from pump.errors import GatewayError, StorageFailed, Throttled
 
 from ..._engine.record import LEASED, LeaseBatch, Record
-from ..._engine.settings import QueueSettings
+from ..._engine.settings import EngineSettings
 from ..layout import QueueKeys
-from ..store.objects import Busy, Found, Get, Missing, Remove, Same, Steps, Unknown
+from ..store.objects import FoundObject, Get, Missing, Remove, Same, Steps, Unknown, WriteConflict
 from . import codec
-from .entries import Entry, Head, Keep, Lease, Snapshot
+from .entries import CommitEntry, Head, Keep, Snapshot, SnapshotLease
 from .state import (
     Applied,
     Replica,
@@ -51,7 +51,7 @@ class Follower:
     """
 
     keys: QueueKeys
-    settings: QueueSettings
+    settings: EngineSettings
     """What the queue will be like if its log is not begun yet."""
     writer: str
     """Nobody else's name, ever."""
@@ -72,7 +72,7 @@ class Follower:
     def __attrs_post_init__(self) -> None:
         self.replica = Replica(self.settings)
 
-    def apply(self, entry: Entry) -> Applied:
+    def apply(self, entry: CommitEntry) -> Applied:
         """Apply an entry that is decided."""
         applied = self.replica.apply(entry)
         self.news.append(applied)
@@ -104,9 +104,9 @@ class Patience:
     busy: int = 0
     stale: int = 0
 
-    def bear(self, fault: Unknown | Busy) -> None:
+    def bear(self, fault: Unknown | WriteConflict) -> None:
         """Count a request that was not answered, or not decided."""
-        if isinstance(fault, Busy):
+        if isinstance(fault, WriteConflict):
             self.busy += 1
             if self.busy >= _MAX_BUSY:
                 raise Throttled(self.target)
@@ -137,7 +137,7 @@ def refresh(follower: Follower) -> Steps[bool]:
                 follower.start_anew()
                 follower.is_loaded = True
                 return is_new
-            case Found(etag, body):
+            case FoundObject(etag, body):
                 # Left half way, it has applied more than the head it knows.
                 follower.is_loaded = False
                 head = codec.unpack_head(body, follower.keys.head)
@@ -189,7 +189,7 @@ def _read(key: str, patience: Patience) -> Steps[bytes | None]:
     while True:
         reply = yield Get(key)
         match reply:
-            case Found(_, body):
+            case FoundObject(_, body):
                 return body
             case Missing():
                 return None
@@ -205,9 +205,9 @@ def clean(follower: Follower) -> Steps[None]:
         yield Remove(keys)
 
 
-def fault(reply: object) -> Unknown | Busy:
+def fault(reply: object) -> Unknown | WriteConflict:
     """What a reply that decides nothing says."""
-    if isinstance(reply, Unknown | Busy):
+    if isinstance(reply, Unknown | WriteConflict):
         return reply
     return Unknown(_Unexpected(f"a reply of {type(reply).__name__} makes no sense here"))
 
@@ -289,14 +289,14 @@ def _record(keep: Keep, segments: tuple[str, ...]) -> Record:
     return Record(keep.number, message, keep.sent_at_s, None, keep.attempt, keep.phase, keep.due_s)
 
 
-def _leases(records: Iterable[Record]) -> Iterable[Lease]:
+def _leases(records: Iterable[Record]) -> Iterable[SnapshotLease]:
     """Lease batches by their oldest message; the order of those in a batch does not count."""
     batches: dict[str, tuple[LeaseBatch, list[Record]]] = {}
     for record in records:
         if record.phase == LEASED and record.batch is not None:
             batches.setdefault(record.batch.id, (record.batch, []))[1].append(record)
     for batch, members in batches.values():
-        yield Lease(
+        yield SnapshotLease(
             batch.id,
             batch.owner,
             batch.expires_s,

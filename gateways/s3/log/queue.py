@@ -17,18 +17,27 @@ from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 from pump.ports import QueueStats
 
 from ..._engine.redrive import dead_letter
-from ..._engine.settings import QueueSettings
-from ..layout import QueueFacts, S3QueueSettings, Surroundings
+from ..._engine.settings import EngineSettings
+from ..layout import QueueDescription, S3QueueSettings, Surroundings
 from ..limits import MAX_BODY_BYTES
 from ..store.objects import DRIFT, drive
 from .committer import Committer, Fulfilled, PacedStore, granted_s
-from .context import Answer, Ask, Desk
-from .entries import UNCOUNTED, Buried, Extend, Op, Purge, Settle, hold, is_receipt
+from .context import ReceiveAnswer, WaitingReceive, WaitingReceives
+from .entries import (
+    UNCOUNTED,
+    Buried,
+    ExtendOperation,
+    Op,
+    PurgeOperation,
+    SettleOperation,
+    hold,
+    is_receipt,
+)
 from .follower import Follower
 from .segments import read_segment
-from .sending import Opened, Sender, Shelf
+from .sending import Opened, SegmentCache, SegmentSender
 from .sessions import LoggedSession, LoggedSessions, Shop
-from .state import BURIAL_S, Applied, Purged, Refusals, Taken, configure, stub
+from .state import BURIAL_S, Applied, PurgeResult, Refusals, TakenMessage, configure, stub
 
 _log = get_logger("gateways.s3")
 
@@ -39,16 +48,18 @@ class LoggedQueue:
     """
 
     def __init__(
-        self, facts: QueueFacts, surroundings: Surroundings, settings: S3QueueSettings
+        self, facts: QueueDescription, surroundings: Surroundings, settings: S3QueueSettings
     ) -> None:
         self._around = surroundings
         self._name = facts.name
-        self._shelf = Shelf(self._read, settings.cache_bytes)
+        self._shelf = SegmentCache(self._read, settings.cache_bytes)
         self._follower = Follower(
             keys=surroundings.keys, settings=_settings(facts), writer=surroundings.new_id()
         )
-        self._committer = Committer(self._follower, surroundings, Desk(settings.poll_s), self._note)
-        self._sender = Sender(self._committer, surroundings, self._shelf)
+        self._committer = Committer(
+            self._follower, surroundings, WaitingReceives(settings.poll_s), self._note
+        )
+        self._sender = SegmentSender(self._committer, surroundings, self._shelf)
         self._undertaker = Undertaker(self._committer, surroundings, self._shelf)
         shop = Shop(
             name=facts.name,
@@ -74,7 +85,7 @@ class LoggedQueue:
         if max_count < 1 or self._is_closed:
             return []
         now_s = self._around.clock.now_s()
-        ask = Ask(
+        ask = WaitingReceive(
             max_count=max_count,
             lease_s=lease_s,
             deadline_s=now_s + wait_s,
@@ -98,7 +109,7 @@ class LoggedQueue:
         ]
         held = hold(each.receipt for each in deliveries if is_receipt(each.receipt))
         is_all_acks = all(delay_s is None for delay_s in delays_s)
-        op = Settle(held, () if is_all_acks else tuple(delays_s))
+        op = SettleOperation(held, () if is_all_acks else tuple(delays_s))
         fulfilled = await self._do(op, bool(delays_s))
         # Only so that the caller finds the dead letter; a failed move is tried again.
         await self._undertaker.first_try(fulfilled.dead)
@@ -107,7 +118,7 @@ class LoggedQueue:
     async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> list[Refusal]:
         """As `ConsumerPort.extend`."""
         held = hold(each.receipt for each in deliveries if is_receipt(each.receipt))
-        op, is_worth_it = Extend(held, granted_s(lease_s)), bool(held.numbers)
+        op, is_worth_it = ExtendOperation(held, granted_s(lease_s)), bool(held.numbers)
         asked_at_s, latest_s = self._around.clock.now_s(), self._around.time.latest_s()
         fulfilled = await self._do(op, is_worth_it)
         passed_s = (self._around.clock.now_s() - asked_at_s) * (1 + 2 * DRIFT)
@@ -138,10 +149,10 @@ class LoggedQueue:
 
     async def purge(self) -> int:
         """As `AdminPort.purge`."""
-        result = (await self._do(Purge(), True)).result
-        return result.count if isinstance(result, Purged) else 0
+        result = (await self._do(PurgeOperation(), True)).result
+        return result.count if isinstance(result, PurgeResult) else 0
 
-    async def adopt(self, facts: QueueFacts) -> None:
+    async def adopt(self, facts: QueueDescription) -> None:
         """Let the queue be like this from now on, for every process; commits only a change."""
         await self._look()
         wanted = _settings(facts)
@@ -193,7 +204,7 @@ class LoggedQueue:
         store = PacedStore(self._around.store, self._around.clock)
         return await drive(read_segment(key), store)
 
-    async def _hand_out(self, got: Answer, lease_s: float) -> list[Delivery]:
+    async def _hand_out(self, got: ReceiveAnswer, lease_s: float) -> list[Delivery]:
         """A message that cannot be read keeps its lease: the others pass it, and it is tried again
         when that is over, until somebody restores its segment.
         """
@@ -210,7 +221,9 @@ class LoggedQueue:
             _log.error(vocabulary.RECEIVE_FAILED, queue=self._name, error=str(fault))
         return deliveries
 
-    def _deliveries(self, got: Answer, opened: Sequence[Opened], lease_s: float) -> list[Delivery]:
+    def _deliveries(
+        self, got: ReceiveAnswer, opened: Sequence[Opened], lease_s: float
+    ) -> list[Delivery]:
         now_s = self._around.clock.now_s()
         server_s = self._around.time.latest_s()
         return [
@@ -228,7 +241,7 @@ class LoggedQueue:
         ]
 
     async def _faults(
-        self, taken: Sequence[Taken], opened: Sequence[Opened]
+        self, taken: Sequence[TakenMessage], opened: Sequence[Opened]
     ) -> list[StorageFailed]:
         """A segment may be gone because its messages are: purged, or settled by who was quicker."""
         faults = [each for each in opened if isinstance(each, StorageFailed)]
@@ -257,8 +270,8 @@ class LoggedQueue:
         return refusals
 
 
-def _settings(facts: QueueFacts) -> QueueSettings:
-    return QueueSettings(
+def _settings(facts: QueueDescription) -> EngineSettings:
+    return EngineSettings(
         name=facts.name,
         is_lifo=facts.is_lifo,
         is_strict=facts.is_strict,
@@ -290,7 +303,9 @@ _AGAIN_S = 1.0
 class Undertaker:
     """Moves the dead that are ours to move, until each is moved or another's task."""
 
-    def __init__(self, committer: Committer, surroundings: Surroundings, shelf: Shelf) -> None:
+    def __init__(
+        self, committer: Committer, surroundings: Surroundings, shelf: SegmentCache
+    ) -> None:
         self._committer = committer
         self._around = surroundings
         self._shelf = shelf

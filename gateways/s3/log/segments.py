@@ -10,7 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..store.objects import Busy, Found, Get, List, Missing, Page, Put, Steps, Unknown, Written
+from ..store.objects import (
+    FoundObject,
+    Get,
+    List,
+    Missing,
+    Page,
+    Put,
+    Steps,
+    Unknown,
+    WriteConflict,
+    WrittenObject,
+)
 from . import codec
 from .commit import Draft, NewNonce, TimeBounds, commit
 from .entries import Sweep
@@ -23,9 +34,9 @@ def write_segment(key: str, body: bytes) -> Steps[None]:
     while True:
         reply = yield Put(key, body)
         match reply:
-            case Written():
+            case WrittenObject():
                 return
-            case Busy() | Unknown():
+            case WriteConflict() | Unknown():
                 patience.bear(reply)
             case _:
                 patience.bear(fault(reply))
@@ -37,7 +48,7 @@ def read_segment(key: str) -> Steps[list[bytes] | None]:
     while True:
         reply = yield Get(key)
         match reply:
-            case Found(_, body):
+            case FoundObject(_, body):
                 return codec.unpack_segment(body, key)
             case Missing():
                 return None

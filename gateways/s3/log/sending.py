@@ -23,15 +23,15 @@ from ..layout import Surroundings
 from ..store.objects import drive
 from . import codec
 from .committer import Committer, Fulfilled, PacedStore
-from .entries import Lot, Send
+from .entries import Lot, SendOperation
 from .segments import write_segment
-from .state import Sent
+from .state import SendResult
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 
 
 @attrs.define(eq=False)
-class Parcel:
+class SegmentPart:
     """Messages of one send that go into one segment."""
 
     ids: list[str]
@@ -41,14 +41,16 @@ class Parcel:
     size: int
 
 
-class Sender:
+class SegmentSender:
     """Writes segments, then has them committed."""
 
-    def __init__(self, committer: Committer, surroundings: Surroundings, shelf: Shelf) -> None:
+    def __init__(
+        self, committer: Committer, surroundings: Surroundings, shelf: SegmentCache
+    ) -> None:
         self._committer = committer
         self._around = surroundings
         self._shelf = shelf
-        self._waiting: list[Parcel] = []
+        self._waiting: list[SegmentPart] = []
         self._task: asyncio.Task[None] | None = None
 
     async def send(self, messages: Sequence[Message], *, delay_s: float) -> list[str]:
@@ -95,7 +97,7 @@ class Sender:
             else:
                 committed.add_done_callback(partial(_tell, parcels))
 
-    def _next(self) -> list[Parcel]:
+    def _next(self) -> list[SegmentPart]:
         self._waiting = [parcel for parcel in self._waiting if not parcel.done.done()]
         size, count = 0, 0
         for parcel in self._waiting:
@@ -106,7 +108,7 @@ class Sender:
         del self._waiting[:count]
         return parcels
 
-    async def _write(self, parcels: list[Parcel]) -> Future[Fulfilled]:
+    async def _write(self, parcels: list[SegmentPart]) -> Future[Fulfilled]:
         around, segment = self._around, self._around.new_id()
         packed = [each for parcel in parcels for each in parcel.packed]
         born_s = float(floor(around.time.earliest_s()))
@@ -114,10 +116,12 @@ class Sender:
         body = codec.pack_segment(packed)
         await drive(write_segment(key, body), PacedStore(around.store, around.clock))
         self._shelf.put(segment, packed)
-        return self._committer.submit(Send(segment, born_s, tuple(each.lot for each in parcels)))
+        return self._committer.submit(
+            SendOperation(segment, born_s, tuple(each.lot for each in parcels))
+        )
 
 
-def _parcels(messages: Sequence[Message], delay_s: float) -> Iterable[Parcel]:
+def _parcels(messages: Sequence[Message], delay_s: float) -> Iterable[SegmentPart]:
     packed: list[bytes] = []
     size = first = 0
     for place, message in enumerate(messages):
@@ -131,7 +135,7 @@ def _parcels(messages: Sequence[Message], delay_s: float) -> Iterable[Parcel]:
         yield _parcel(messages[first:], packed, delay_s)
 
 
-def _parcel(messages: Sequence[Message], packed: list[bytes], delay_s: float) -> Parcel:
+def _parcel(messages: Sequence[Message], packed: list[bytes], delay_s: float) -> SegmentPart:
     groups = tuple(codec.as_key(message.group) for message in messages)
     keys = tuple(codec.as_key(message.deduplication_id) for message in messages)
     lot = Lot(
@@ -142,17 +146,17 @@ def _parcel(messages: Sequence[Message], packed: list[bytes], delay_s: float) ->
     )
     done: Future[None] = asyncio.get_running_loop().create_future()
     ids = [message.id for message in messages]
-    return Parcel(ids, packed, lot, done, sum(map(len, packed)))
+    return SegmentPart(ids, packed, lot, done, sum(map(len, packed)))
 
 
-def _tell(parcels: list[Parcel], done: Future[Fulfilled]) -> None:
+def _tell(parcels: list[SegmentPart], done: Future[Fulfilled]) -> None:
     error = _stopped() if done.cancelled() else done.exception()
-    if error is None and done.result().result != Sent(is_accepted=True):
+    if error is None and done.result().result != SendResult(is_accepted=True):
         error = ConnectionFailed("the store", "a segment took too long to be named; send again")
     _end_all(parcels, error)
 
 
-def _end_all(parcels: list[Parcel], error: BaseException | None) -> None:
+def _end_all(parcels: list[SegmentPart], error: BaseException | None) -> None:
     for parcel in parcels:
         if parcel.done.done():
             continue
@@ -182,7 +186,7 @@ _MAX_AT_ONCE = 32
 """How many segments are read at once."""
 
 
-class Shelf:
+class SegmentCache:
     """Gets a segment from the store once, however many ask, and keeps those used last."""
 
     def __init__(self, read: Read, max_bytes: int) -> None:

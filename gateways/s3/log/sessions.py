@@ -20,9 +20,9 @@ from pump.outcome import Refusal, Settlement
 from ..layout import Surroundings
 from .codec import as_key
 from .committer import Committer, Fulfilled, granted_s
-from .context import Answer
+from .context import ReceiveAnswer
 from .entries import Accept, Release, Renew, SessionOp, TakeInSession
-from .state import Granted, Result, Takings
+from .state import Result, SessionGrant, Takings
 
 
 @attrs.frozen(kw_only=True)
@@ -34,7 +34,7 @@ class Shop:
     poll_s: float
     is_closed: Callable[[], bool]
     """Whether nothing is to be waited for any more."""
-    hand_out: Callable[[Answer, float], Awaitable[list[Delivery]]]
+    hand_out: Callable[[ReceiveAnswer, float], Awaitable[list[Delivery]]]
     """Delivers what was leased."""
     settle: Callable[[Sequence[Settlement]], Awaitable[list[Refusal]]]
     """As `ConsumerPort.settle`."""
@@ -57,7 +57,7 @@ class LoggedSessions:
             if self._may_be_free(op.session):
                 asked_at_s = self._around.clock.now_s()
                 result = await commit(self._shop.committer, op, undo=self._undo)
-                if isinstance(result, Granted):
+                if isinstance(result, SessionGrant):
                     return LoggedSession(self._shop, self._around, result, asked_at_s, lease_s)
             elif not await looking.again():
                 return None
@@ -70,7 +70,7 @@ class LoggedSessions:
         return line.next_free_group() is not None if key is None else line.is_free(key)
 
     def _undo(self, result: Result) -> None:
-        if isinstance(result, Granted):
+        if isinstance(result, SessionGrant):
             self._shop.committer.submit(Release(result.token))
 
 
@@ -81,7 +81,7 @@ class LoggedSession:
         self,
         shop: Shop,
         surroundings: Surroundings,
-        granted: Granted,
+        granted: SessionGrant,
         asked_at_s: float,
         lease_s: float,
     ) -> None:
@@ -137,7 +137,7 @@ class LoggedSession:
         asked_at_s = self._around.clock.now_s()
         op = Renew(self._token, granted_s(self._lease_s))
         result = await commit(self._shop.committer, op, undo=_nothing)
-        if not isinstance(result, Granted):
+        if not isinstance(result, SessionGrant):
             raise self._lose()
         self._ends_at_s = self._end_s(result, asked_at_s)
 
@@ -151,7 +151,7 @@ class LoggedSession:
         await commit(self._shop.committer, Release(self._token), undo=_nothing)
 
     async def _hand_out(self, takings: Takings, built_s: float) -> Sequence[Delivery]:
-        got = Answer(takings.taken, built_s)
+        got = ReceiveAnswer(takings.taken, built_s)
         deliveries = await self._shop.hand_out(got, self._ends_at_s - built_s)
         self._in_hand.update(delivery.receipt for delivery in deliveries)
         return deliveries
@@ -168,7 +168,7 @@ class LoggedSession:
         if isinstance(result, Takings):
             self._shop.committer.hand_back(result.taken)
 
-    def _end_s(self, granted: Granted, asked_at_s: float) -> float:
+    def _end_s(self, granted: SessionGrant, asked_at_s: float) -> float:
         clock, time = self._around.clock, self._around.time
         by_the_store_s = clock.now_s() + granted.expires_s - time.latest_s()
         return min(asked_at_s + self._lease_s, by_the_store_s)

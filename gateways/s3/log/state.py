@@ -5,13 +5,13 @@ entries, from the first on or from a snapshot, give the same results ever after.
 state keeps something else apart (the order of equal expiries, offers that proved void), nothing
 that is returned depends on it.
 
-| a message is | until                                                              |
-|--------------|--------------------------------------------------------------------|
-| ready        | `Take`                                                             |
-| delayed      | an entry whose `at_s` is past its due time                         |
-| leased       | `Settle`, or an entry whose `at_s` is past the lease's end         |
+| a message is | until                                                               |
+|--------------|---------------------------------------------------------------------|
+| ready        | `Take`                                                              |
+| delayed      | an entry whose `at_s` is past its due time                          |
+| leased       | `SettleOperation`, or an entry whose `at_s` is past the lease's end |
 | dead         | `Buried`; its `Claim` says whose task that is, `Adopt` passes it on |
-| gone         | its segment goes with the last message in it                       |
+| gone         | its segment goes with the last message in it                        |
 
 A locked session is one until `Release`, or an entry whose `at_s` is past its end.
 """
@@ -27,8 +27,8 @@ from pump.message import Message
 from pump.outcome import ABANDON, ACK, Action, Defer
 from pump.ports import QueueStats
 
-from ..._engine.record import DELAYED, LEASED, READY, LeaseBatch, Record, Return, SessionLock
-from ..._engine.settings import QueueSettings
+from ..._engine.record import DELAYED, LEASED, READY, LeaseBatch, LockedSession, Record, Return
+from ..._engine.settings import EngineSettings
 from ..._engine.state import QueueState
 from .entries import (
     UNCOUNTED,
@@ -36,18 +36,18 @@ from .entries import (
     Adopt,
     Buried,
     Claim,
+    CommitEntry,
     Configure,
-    Entry,
-    Extend,
+    ExtendOperation,
     KeptLock,
     Lot,
     Op,
-    Purge,
+    PurgeOperation,
     Release,
     Renew,
-    Send,
+    SendOperation,
     SessionOp,
-    Settle,
+    SettleOperation,
     Sweep,
     Take,
     TakeInSession,
@@ -72,7 +72,7 @@ class Stub(Message, frozen=True, kw_only=True, gc=False):
 class Replica:
     """One queue as its log says it is. `apply` is the only thing that changes it."""
 
-    def __init__(self, settings: QueueSettings) -> None:
+    def __init__(self, settings: EngineSettings) -> None:
         self.queue = QueueState(settings, tokens=self._token)
         self.number = 0
         """Of the last entry."""
@@ -93,11 +93,11 @@ class Replica:
         self._died: list[Record] = []
 
     @property
-    def settings(self) -> QueueSettings:
+    def settings(self) -> EngineSettings:
         """What the queue is like, by the log."""
         return self.queue.settings
 
-    def apply(self, entry: Entry) -> Applied:
+    def apply(self, entry: CommitEntry) -> Applied:
         """Do what an entry says and return what came of it."""
         if entry.number != self.number + 1:
             raise ValueError(f"entry {entry.number} does not follow {self.number}")
@@ -173,17 +173,17 @@ class Replica:
 
     def _apply(self, op: Op, writer: str) -> Result:
         match op:
-            case Send():
+            case SendOperation():
                 return self._send(op)
             case Take(max_count, lease_s):
                 return self._take(max_count, lease_s)
-            case Settle():
+            case SettleOperation():
                 return self._settle(op)
-            case Extend(held, lease_s):
+            case ExtendOperation(held, lease_s):
                 until_s = self.at_s + self._margin_s + lease_s
                 extension = self.queue.extend(held.receipts(), until_s=until_s)
                 return Refusals(tuple(extension.refused))
-            case Purge():
+            case PurgeOperation():
                 return self._purge()
             case Accept() | TakeInSession() | Renew() | Release():
                 return self._apply_to_session(op)
@@ -199,9 +199,9 @@ class Replica:
                 assert_never(op)
         return Done()
 
-    def _send(self, op: Send) -> Sent:
+    def _send(self, op: SendOperation) -> SendResult:
         if op.born_s < self.swept_s:
-            return Sent(is_accepted=False)
+            return SendResult(is_accepted=False)
         self._touched.add(op.segment)
         place = 0
         window = self.queue.deduplication
@@ -219,7 +219,7 @@ class Replica:
             self.next_number += count
             self.segments[op.segment] = self.segments.get(op.segment, 0) + count
             place += lot.count
-        return Sent(is_accepted=True)
+        return SendResult(is_accepted=True)
 
     def _take(self, max_count: int, lease_s: float) -> Takings:
         batch = self.queue.take(max_count, lease_s=lease_s + self._margin_s, now_s=self.at_s)
@@ -238,7 +238,7 @@ class Replica:
         for record in batch.members.values():
             kept = stub(record)
             taken.append(
-                Taken(
+                TakenMessage(
                     record.seq,
                     kept.segment,
                     kept.place,
@@ -249,7 +249,7 @@ class Replica:
             )
         return Takings(tuple(taken))
 
-    def _settle(self, op: Settle) -> Refusals:
+    def _settle(self, op: SettleOperation) -> Refusals:
         receipts = op.held.receipts()
         actions: list[Action] = [self._action(delay_s) for delay_s in op.delays_s]
         detached = self.queue.detach(receipts, actions or [ACK] * len(receipts))
@@ -266,12 +266,12 @@ class Replica:
         """A delay as counted from `at_s`, so that it is over by every clock when it is by ours."""
         return delay_s + self._margin_s if delay_s > 0 else 0.0
 
-    def _purge(self) -> Purged:
+    def _purge(self) -> PurgeResult:
         self._touched.update(self.segments)
         self.segments.clear()
         self.dead.clear()
         self._died.clear()
-        return Purged(self.queue.clear())
+        return PurgeResult(self.queue.clear())
 
     def _bury(self, numbers: Iterable[int]) -> None:
         self._finish([self.queue.records[number] for number in numbers if number in self.dead])
@@ -316,7 +316,7 @@ class Replica:
             self.dead[number] = claim
         return tuple(numbers)
 
-    def _note_writer(self, entry: Entry) -> None:
+    def _note_writer(self, entry: CommitEntry) -> None:
         self.writers.pop(entry.writer, None)
         self.writers[entry.writer] = entry.count
         if len(self.writers) > MAX_WRITERS:
@@ -337,9 +337,9 @@ def stub(record: Record) -> Stub:
     return kept
 
 
-def settings_of(op: Configure, name: str) -> QueueSettings:
+def settings_of(op: Configure, name: str) -> EngineSettings:
     """An operation's settings, in the engine's words."""
-    return QueueSettings(
+    return EngineSettings(
         name=name,
         is_lifo=op.is_lifo,
         is_strict=op.is_strict,
@@ -349,7 +349,7 @@ def settings_of(op: Configure, name: str) -> QueueSettings:
     )
 
 
-def configure(settings: QueueSettings) -> Configure:
+def configure(settings: EngineSettings) -> Configure:
     """The operation that makes a queue like this."""
     return Configure(
         settings.is_lifo,
@@ -387,7 +387,7 @@ def _stubs(segment: str, first: int, lot: Lot) -> Iterable[Stub]:
 
 
 @attrs.frozen
-class Granted:
+class SessionGrant:
     """A session is held until then, by the server's time."""
 
     token: str
@@ -405,7 +405,7 @@ class Released:
     """Nobody has the session any more, or its lock had ended before."""
 
 
-SessionResult = Granted | NotGranted | Released
+SessionResult = SessionGrant | NotGranted | Released
 
 
 def apply_session(
@@ -441,20 +441,20 @@ def keep_locks(queue: QueueState) -> tuple[KeptLock, ...]:
     return tuple(sorted(kept, key=lambda each: each.token))
 
 
-def restore_locks(kept: tuple[KeptLock, ...]) -> list[SessionLock]:
+def restore_locks(kept: tuple[KeptLock, ...]) -> list[LockedSession]:
     """Every lock of a snapshot."""
-    return [SessionLock(each.token, each.session, "", each.expires_s) for each in kept]
+    return [LockedSession(each.token, each.session, "", each.expires_s) for each in kept]
 
 
-def _granted(lock: SessionLock) -> Granted:
-    return Granted(lock.id, lock.group, lock.expires_s)
+def _granted(lock: LockedSession) -> SessionGrant:
+    return SessionGrant(lock.id, lock.group, lock.expires_s)
 
 
 # Results: what came of an entry, as plain values.
 
 
 @attrs.frozen
-class Taken:
+class TakenMessage:
     """A message under a new lease."""
 
     number: int
@@ -467,7 +467,7 @@ class Taken:
 
 
 @attrs.frozen
-class Sent:
+class SendResult:
     """A send was accepted, duplicates included; or it came too late for its segment."""
 
     is_accepted: bool
@@ -477,7 +477,7 @@ class Sent:
 class Takings:
     """What a receive got."""
 
-    taken: tuple[Taken, ...]
+    taken: tuple[TakenMessage, ...]
 
 
 @attrs.frozen
@@ -488,7 +488,7 @@ class Refusals:
 
 
 @attrs.frozen
-class Purged:
+class PurgeResult:
     """How many messages there were."""
 
     count: int
@@ -499,14 +499,14 @@ class Done:
     """It cannot fail, and there is nothing to tell."""
 
 
-Result = Sent | Takings | Refusals | Purged | Done | SessionResult
+Result = SendResult | Takings | Refusals | PurgeResult | Done | SessionResult
 
 
 @attrs.frozen(kw_only=True)
 class Applied:
     """What came of an entry."""
 
-    entry: Entry
+    entry: CommitEntry
     results: tuple[Result, ...]
     """Of each operation."""
     emptied: tuple[str, ...] = ()

@@ -3,13 +3,13 @@
 A protocol is written in these (`driving.Steps`) and performs nothing itself, so the same code runs
 on S3 and, step by step, in a simulation.
 
-| request                 | replies                                                     |
-|-------------------------|-------------------------------------------------------------|
-| `Put`                   | `Written`, `Refused` (412, or 404 of an If-Match), `Busy`   |
-| `Get`                   | `Found`, `Missing`, `Same` (304)                            |
-| `Remove`                | `Removed`: they are gone now, or were gone before           |
-| `List`                  | `Page`                                                      |
-| any of them             | `Unknown`: it may have happened, or happen yet              |
+| request     | replies                                                                          |
+|-------------|----------------------------------------------------------------------------------|
+| `Put`       | `WrittenObject`, `ConditionFailed` (412, or 404 of an If-Match), `WriteConflict` |
+| `Get`       | `FoundObject`, `Missing`, `Same` (304)                                           |
+| `Remove`    | `RemovedObject`: they are gone now, or were gone before                          |
+| `List`      | `Page`                                                                           |
+| any of them | `Unknown`: it may have happened, or happen yet                                   |
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ Request = Put | Get | Remove | List
 
 
 @attrs.frozen
-class Written:
+class WrittenObject:
     """The object is there, in this version."""
 
     etag: str
 
 
 @attrs.frozen
-class Refused:
+class ConditionFailed:
     """The condition does not hold. `may_be_ours` when the request was made more than once on the
     way (a retry after a lost answer): the version in its way may be our own.
     """
@@ -82,7 +82,7 @@ class Refused:
 
 
 @attrs.frozen
-class Busy:
+class WriteConflict:
     """Another write of this key was under way (409): nothing is decided, try again.
     `may_be_ours` when the request was made more than once on the way: an earlier copy may have been
     written, and the next try be refused because of it.
@@ -92,7 +92,7 @@ class Busy:
 
 
 @attrs.frozen
-class Found:
+class FoundObject:
     """An object; the body is empty when it was not asked for."""
 
     etag: str
@@ -111,12 +111,12 @@ class Same:
 
 
 @attrs.frozen
-class Removed:
+class RemovedObject:
     """Whatever there was is gone."""
 
 
 @attrs.frozen
-class Entry:
+class ListedObject:
     """A line of a listing."""
 
     key: str
@@ -130,7 +130,7 @@ class Entry:
 class Page:
     """Keys in their order."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[ListedObject]
     is_last: bool = True
 
 
@@ -141,7 +141,17 @@ class Unknown:
     error: GatewayError
 
 
-Reply = Written | Refused | Busy | Found | Missing | Same | Removed | Page | Unknown
+Reply = (
+    WrittenObject
+    | ConditionFailed
+    | WriteConflict
+    | FoundObject
+    | Missing
+    | Same
+    | RemovedObject
+    | Page
+    | Unknown
+)
 
 
 # Driving: performs the steps of a protocol, one request after the other.

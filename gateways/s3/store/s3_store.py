@@ -1,14 +1,15 @@
 """The store on S3: performs requests through an SDK and says in plain values what came of them.
 
-| S3 says                                         | reply                                      |
-|-------------------------------------------------|--------------------------------------------|
-| 200                                             | `Written`, `Found`, `Removed`, `Page`      |
-| 304                                             | `Same`                                     |
-| 404 of a key                                    | `Missing`; of an If-Match `Refused`        |
-| 412                                             | `Refused`                                  |
-| 409 (ConditionalRequestConflict)                | `Busy`                                     |
-| nothing, 5xx, throttling, too late              | `Unknown`                                  |
-| denied, no bucket, expired credentials and such | raised: nothing that trying again mends    |
+| S3 says                                         | reply                                          |
+|-------------------------------------------------|------------------------------------------------|
+| 200                                             | `WrittenObject`, `FoundObject`,                |
+|                                                 | `RemovedObject`, `Page`                        |
+| 304                                             | `Same`                                         |
+| 404 of a key                                    | `Missing`; of an If-Match `ConditionFailed`    |
+| 412                                             | `ConditionFailed`                              |
+| 409 (ConditionalRequestConflict)                | `WriteConflict`                                |
+| nothing, 5xx, throttling, too late              | `Unknown`                                      |
+| denied, no bucket, expired credentials and such | raised: nothing that trying again mends        |
 
 The SDK tries again by itself, and its second try may find what its first one wrote. It says how
 often it tried, which makes a refusal, or a conflict, one that `may_be_ours`.
@@ -45,24 +46,24 @@ from ..._aws.errors import (
 )
 from ..._aws.transport import Reply as SdkReply, Transport
 from .objects import (
-    Busy,
-    Entry,
-    Found,
+    ConditionFailed,
+    FoundObject,
     Get,
     List,
+    ListedObject,
     Missing,
     Page,
     Put,
-    Refused,
     Remove,
-    Removed,
+    RemovedObject,
     Reply,
     Request,
     Same,
     ServerTime,
     Steps,
     Unknown,
-    Written,
+    WriteConflict,
+    WrittenObject,
 )
 
 _CONDITION_FAILED = {"PreconditionFailed", "412"}
@@ -109,7 +110,7 @@ class S3Store:
         except (ConnectionFailed, Throttled) as fault:
             return Unknown(fault)
 
-    async def _put(self, request: Put) -> Written | Refused | Busy:
+    async def _put(self, request: Put) -> WrittenObject | ConditionFailed | WriteConflict:
         condition: dict[str, str] = {}
         if request.is_new:
             condition["IfNoneMatch"] = "*"
@@ -122,9 +123,9 @@ class S3Store:
             if condition:
                 return _unwritten(fault)
             raise
-        return Written(_etag(reply, request.key))
+        return WrittenObject(_etag(reply, request.key))
 
-    async def _get(self, request: Get) -> Found | Missing | Same:
+    async def _get(self, request: Get) -> FoundObject | Missing | Same:
         asked = {"Key": request.key}
         if request.unless is not None:
             asked["IfNoneMatch"] = request.unless
@@ -142,17 +143,17 @@ class S3Store:
             # A store that ignores the condition of a read only sends more.
             return Same()
         if not request.has_body:
-            return Found(etag, size=int(reply.get("ContentLength", 0)))
+            return FoundObject(etag, size=int(reply.get("ContentLength", 0)))
         body = bytes(reply["Body"])
-        return Found(etag, body, len(body))
+        return FoundObject(etag, body, len(body))
 
-    async def _remove(self, request: Remove) -> Removed | Unknown:
+    async def _remove(self, request: Remove) -> RemovedObject | Unknown:
         keys = list(request.keys)
         if len(keys) == 1:
             # S3 itself does not mind when there is none; some stores say so.
             with suppress(ObjectNotFound):
                 await self._call("remove", "delete_object", {"Key": keys[0]})
-            return Removed()
+            return RemovedObject()
         for first in range(0, len(keys), MAX_KEYS):
             chunk = keys[first : first + MAX_KEYS]
             wanted = {"Objects": [{"Key": key} for key in chunk], "Quiet": True}
@@ -160,7 +161,7 @@ class S3Store:
             fault = fault_in(reply, bucket=self._bucket.name)
             if fault is not None:
                 return Unknown(fault)
-        return Removed()
+        return RemovedObject()
 
     async def _list(self, request: List) -> Page:
         asked: dict[str, Any] = {"Prefix": request.prefix, "MaxKeys": request.max_count}
@@ -201,14 +202,14 @@ class S3Store:
             self._time.observe(date_s, sent_s=sent_s, received_s=self._clock.now_s())
 
 
-def _unwritten(fault: RequestRefused | ObjectNotFound) -> Refused | Busy:
+def _unwritten(fault: RequestRefused | ObjectNotFound) -> ConditionFailed | WriteConflict:
     may_be_ours = _retry_count(metadata_of(fault)) > 0
     if isinstance(fault, RequestRefused):
         if fault.code in _CONFLICT:
-            return Busy(may_be_ours)
+            return WriteConflict(may_be_ours)
         if fault.code not in _CONDITION_FAILED:
             raise fault
-    return Refused(may_be_ours)
+    return ConditionFailed(may_be_ours)
 
 
 def _is_whole(metadata: Mapping[str, Any]) -> bool:
@@ -234,8 +235,8 @@ def _retry_count(metadata: Mapping[str, Any]) -> int:
     return int(metadata.get("RetryAttempts") or 0)
 
 
-def _entry(line: Mapping[str, Any]) -> Entry:
-    return Entry(
+def _entry(line: Mapping[str, Any]) -> ListedObject:
+    return ListedObject(
         str(line["Key"]),
         str(line.get("ETag", "")),
         int(line.get("Size", 0)),
@@ -355,14 +356,14 @@ def _write(request: Put) -> Steps[str | None]:
     for _ in range(_MAX_TRIES):
         reply: Reply = yield request
         match reply:
-            case Written(etag):
+            case WrittenObject(etag):
                 return etag
-            case Refused(may_be_ours=may_be_ours):
+            case ConditionFailed(may_be_ours=may_be_ours):
                 return (yield from _ours(request)) if is_doubtful or may_be_ours else None
             case Unknown(error):
                 raise error
             case _:
-                assert isinstance(reply, Busy)
+                assert isinstance(reply, WriteConflict)
                 is_doubtful = is_doubtful or reply.may_be_ours
     raise ConnectionFailed(request.key, f"it was busy {_MAX_TRIES} times")
 
@@ -370,7 +371,7 @@ def _write(request: Put) -> Steps[str | None]:
 def _ours(request: Put) -> Steps[str | None]:
     """The ETag if what is there is what we wrote: the SDK asked twice, and was refused once."""
     reply = yield from _read(Get(request.key))
-    return reply.etag if isinstance(reply, Found) and reply.body == request.body else None
+    return reply.etag if isinstance(reply, FoundObject) and reply.body == request.body else None
 
 
 def _is_listed(key: str, root: str) -> Steps[bool]:

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from ..model import DEFAULT_ACCOUNT, DEFAULT_REGION, FIFO_SUFFIX, QueueAddress
+from ..model import DEFAULT_ACCOUNT, DEFAULT_REGION, FIFO_SUFFIX, QueueId
 from .patterns import Filter
 
 DEFAULT_VISIBILITY_S: Final = 30
@@ -39,9 +39,9 @@ class QueueConfig:
         """Whether SQS takes it for a FIFO queue: by its name."""
         return self.name.endswith(FIFO_SUFFIX)
 
-    def address(self, account: str = DEFAULT_ACCOUNT, region: str = DEFAULT_REGION) -> QueueAddress:
+    def address(self, account: str = DEFAULT_ACCOUNT, region: str = DEFAULT_REGION) -> QueueId:
         """Which queue it is, in an account and region."""
-        return QueueAddress(account, region, self.name)
+        return QueueId(account, region, self.name)
 
     def sqs_attributes(
         self, account: str = DEFAULT_ACCOUNT, region: str = DEFAULT_REGION
@@ -62,7 +62,7 @@ class QueueConfig:
         if self.is_high_throughput is not None:
             found |= _HIGH_THROUGHPUT if self.is_high_throughput else _NORMAL_THROUGHPUT
         if self.dead_letter_queue is not None:
-            target = QueueAddress(account, region, self.dead_letter_queue)
+            target = QueueId(account, region, self.dead_letter_queue)
             found["RedrivePolicy"] = json.dumps(
                 {"deadLetterTargetArn": target.arn, "maxReceiveCount": self.max_receive_count}
             )

@@ -11,8 +11,8 @@ from zlib import crc32
 import msgspec
 
 from ..model import DEFAULT_ACCOUNT, Attribute, NewMessage
-from ..settings import QueueSettings, pack, unpack
-from .record import Record
+from ..settings import SqsQueueSettings, pack, unpack
+from .record import SqsRecord
 
 
 class Extra(msgspec.Struct, array_like=True, frozen=True):
@@ -81,7 +81,7 @@ def attributes_of(extra: Extra) -> Mapping[str, Attribute]:
     return {name: Attribute(*pair) for name, pair in extra.attributes.items()}
 
 
-def seal(record: Record, queue: int) -> bytes:
+def seal(record: SqsRecord, queue: int) -> bytes:
     """What a file keeps of a message's extra: the same, with a checksum of the whole message."""
     packed = _PACKED_PLAIN if record.extra is None else record.extra
     origin = 0 if record.origin == record.seq else record.origin
@@ -159,12 +159,12 @@ def _same(packed: bytes) -> bytes:
     return packed
 
 
-def pack_settings(settings: QueueSettings) -> bytes:
+def pack_settings(settings: SqsQueueSettings) -> bytes:
     """Settings by field name, so that fields can be added."""
     return _encode(pack(settings))
 
 
-def unpack_settings(packed: bytes) -> QueueSettings:
+def unpack_settings(packed: bytes) -> SqsQueueSettings:
     """Settings, where a field that is missing has its default."""
     return unpack(_decode_settings(packed))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from math import inf
 
-from .record import IN_FLIGHT, Hold, Taken
+from .record import IN_FLIGHT, TakenBatch, TimedHold
 
 WINDOW_S = 300.0
 """SQS's fixed interval."""
@@ -13,7 +13,7 @@ SCOPE_CHANGE_S = 60.0
 """AWS allows itself a minute for a change of attributes, and was recorded to take it here."""
 
 
-class DeduplicationWindow:
+class KeyWindow:
     """Remembers keys with the number of their message; forgets when told the time.
 
     A key is a de-duplication id, or with a scope of message groups the id within its group.
@@ -75,7 +75,7 @@ class DeduplicationWindow:
         return forgotten
 
 
-class Scope:
+class DeduplicationScope:
     """Whether ids count within their group or in the whole queue; a change has its time.
 
     Nobody writes that time down: a server that is started again follows the change at once, and
@@ -119,14 +119,14 @@ class Attempts:
     """
 
     def __init__(self) -> None:
-        self._given: OrderedDict[str, tuple[float, Taken]] = OrderedDict()
+        self._given: OrderedDict[str, tuple[float, TakenBatch]] = OrderedDict()
         """Until when, and what; oldest first."""
-        self._ids: dict[Hold, str] = {}
+        self._ids: dict[TimedHold, str] = {}
 
     def __len__(self) -> int:
         return len(self._given)
 
-    def find(self, attempt_id: str, now_s: float) -> Taken | None:
+    def find(self, attempt_id: str, now_s: float) -> TakenBatch | None:
         """The answer to repeat."""
         given = self._given
         while given and given[next(iter(given))][0] <= now_s:
@@ -137,7 +137,7 @@ class Attempts:
         _, taken = given[attempt_id]
         return taken if _is_untouched(taken) else None
 
-    def remember(self, attempt_id: str, taken: Taken, now_s: float) -> None:
+    def remember(self, attempt_id: str, taken: TakenBatch, now_s: float) -> None:
         """Keep an answer."""
         before = self._given.pop(attempt_id, None)
         if before is not None:
@@ -145,13 +145,13 @@ class Attempts:
         self._given[attempt_id] = now_s + WINDOW_S, taken
         self._ids[taken.hold] = attempt_id
 
-    def replace(self, before: Taken, taken: Taken) -> None:
+    def replace(self, before: TakenBatch, taken: TakenBatch) -> None:
         """Keep an answer that repeats another, and only for as long as that."""
         attempt_id = self._ids.pop(before.hold)
         self._given[attempt_id] = self._given[attempt_id][0], taken
         self._ids[taken.hold] = attempt_id
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, hold: TimedHold) -> None:
         """Forget the answer whose messages were under this hold, if there is one."""
         attempt_id = self._ids.pop(hold, None)
         if attempt_id is not None:
@@ -163,6 +163,6 @@ class Attempts:
         self._ids.clear()
 
 
-def _is_untouched(taken: Taken) -> bool:
+def _is_untouched(taken: TakenBatch) -> bool:
     hold = taken.hold
     return all(r.phase == IN_FLIGHT and r.hold is hold for r in taken.records)

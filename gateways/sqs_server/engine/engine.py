@@ -18,35 +18,35 @@ from pump import headers
 from pump.clock import Clock, Timer
 
 from ..._sqlite.group_commit import Done
-from ..model import Accepted, Counts, NewMessage, QueueAddress, Received
-from ..settings import QueueSettings
+from ..model import Accepted, NewMessage, QueueCounts, QueueId, Received
+from ..settings import SqsQueueSettings
 from .codec import PLAIN, attributes_of, corrupted_extra, unpack_extra
 from .entries import (
     Configured,
-    Content,
     Counted,
     Created,
     Deleted,
     Entry,
+    MessagesSent,
     NullStore,
-    Purged,
-    Removed,
+    QueuePurged,
+    QueueRemoved,
     Reserved,
-    Sent,
     Store,
+    StoredContent,
     Tasked,
 )
-from .mover import Mover, Upkeep
-from .queue import Ask, Queue
+from .mover import DeadLetterMover, Upkeep
+from .queue import Queue, ReceiveTerms
 from .record import (
     GONE,
-    Arrival,
-    Hold,
-    Identity,
+    FileIdentity,
     MoveTask,
+    NewMessages,
     ReceiptProblem,
-    Record,
-    Taken,
+    SqsRecord,
+    TakenBatch,
+    TimedHold,
     handle_of,
     receipt_of,
     sequence_number,
@@ -58,23 +58,23 @@ _CORRUPTED = "Corrupted"
 _RECENT_S = 60.0
 
 
-class Engine:
+class SqsEngine:
     """Queues with SQS's semantics. What changes something is as durable as the store when it
     returns, and has changed nothing when it raises `StorageFailed`.
     """
 
     def __init__(self, clock: Clock, store: Store | None = None) -> None:
         self.clock = clock
-        self.queues: dict[QueueAddress, Queue] = {}
-        self.identity = Identity.new()
+        self.queues: dict[QueueId, Queue] = {}
+        self.identity = FileIdentity.new()
         self._store: Store = NullStore() if store is None else store
         write = self._store.write
-        self.numbers = Numbers(write)
-        self.mover = Mover(clock, self.find, self.numbers.take, write)
+        self.numbers = NumberSource(write)
+        self.mover = DeadLetterMover(clock, self.find, self.numbers.take, write)
         self._upkeep = Upkeep(clock, self.find, self.mover, write)
         self._counting = LazyCounts(clock, self._write_counts)
-        self._being_made: dict[QueueAddress, Future[Queue]] = {}
-        self._deleted_at_s: OrderedDict[QueueAddress, float] = OrderedDict()
+        self._being_made: dict[QueueId, Future[Queue]] = {}
+        self._deleted_at_s: OrderedDict[QueueId, float] = OrderedDict()
         """In the order of the times: who looks, or adds, forgets what is old."""
         self._is_closed = True
 
@@ -109,7 +109,7 @@ class Engine:
         first = self.numbers.take(len(messages))
         now_s, time_s = clock.now_s(), clock.time_s()
         arrival = state.prepare(messages, first_seq=first, now_s=now_s, time_s=time_s)
-        entry = Sent(queue.number, arrival, time_s - now_s)
+        entry = MessagesSent(queue.number, arrival, time_s - now_s)
         await self._written(entry, partial(self._finish_send, queue, arrival))
         name = self.identity.message_id
         if not state.is_fifo:
@@ -135,7 +135,7 @@ class Engine:
         Cancelled, or when its count cannot be written, nothing is hidden and nothing counted.
         Raises `SqsError` (OverLimit) when too many messages of a standard queue are in flight.
         """
-        ask = Ask(max_count, visibility_s, attempt_id)
+        ask = ReceiveTerms(max_count, visibility_s, attempt_id)
         if queue.waiting_count:
             # What has fallen due in this moment belongs to those who wait.
             queue.stir()
@@ -179,19 +179,19 @@ class Engine:
         queue.stir()
         return problems
 
-    def counts(self, queue: Queue) -> Counts:
+    def counts(self, queue: Queue) -> QueueCounts:
         """Count a queue's messages."""
         queue.promote()
         return queue.state.counts(self.clock.time_s())
 
     # Queues.
 
-    def find(self, address: QueueAddress) -> Queue | None:
+    def find(self, address: QueueId) -> Queue | None:
         """The queue of that name, None when there is none or it is being deleted."""
         queue = self.queues.get(address)
         return None if queue is None or queue.is_leaving else queue
 
-    async def create(self, settings: QueueSettings) -> Queue:
+    async def create(self, settings: SqsQueueSettings) -> Queue:
         """Make a queue; one that exists is returned as it is."""
         address = settings.address
         queue = self.find(address)
@@ -202,7 +202,7 @@ class Engine:
             being_made = self._begin_queue(settings)
         return await asyncio.shield(being_made)
 
-    async def configure(self, queue: Queue, settings: QueueSettings) -> None:
+    async def configure(self, queue: Queue, settings: SqsQueueSettings) -> None:
         """Give a queue other settings; messages in it follow them from now on."""
 
         def finish(error: Exception | None) -> None:
@@ -219,10 +219,10 @@ class Engine:
         if queue.is_leaving:
             return
         queue.is_leaving = True
-        entry = Removed(self._content(queue), queue.address)
+        entry = QueueRemoved(self._content(queue), queue.address)
         await self._written(entry, partial(self._finish_removal, queue))
 
-    def was_deleted_recently(self, address: QueueAddress) -> bool:
+    def was_deleted_recently(self, address: QueueId) -> bool:
         """Whether AWS would not let the name be used again yet."""
         self._forget_deleted()
         return address in self._deleted_at_s
@@ -237,7 +237,7 @@ class Engine:
             if error is None:
                 counts.append(queue.state.clear(below))
 
-        await self._written(Purged(self._content(queue)), finish)
+        await self._written(QueuePurged(self._content(queue)), finish)
         return counts[0]
 
     # Move tasks.
@@ -277,12 +277,12 @@ class Engine:
 
     # What the store asks for.
 
-    def receives(self) -> Iterator[Hold]:
+    def receives(self) -> Iterator[TimedHold]:
         """All receives that have messages in flight."""
         for queue in self.queues.values():
             yield from queue.state.agenda.receives()
 
-    def admit(self, number: int, settings: QueueSettings) -> Queue:
+    def admit(self, number: int, settings: SqsQueueSettings) -> Queue:
         """Make a queue in memory only."""
         queue = Queue(number, settings, self.clock, self.identity, self._upkeep)
         self.queues[settings.address] = queue
@@ -294,7 +294,7 @@ class Engine:
         redrive = None if queue is None else queue.settings.redrive
         return None if redrive is None else self.find(redrive.target)
 
-    def bury_corrupted(self, number: int, record: Record) -> tuple[str, str]:
+    def bury_corrupted(self, number: int, record: SqsRecord) -> tuple[str, str]:
         """Move a message that is not what was sent to the dead-letter queue, with its reason, and
         return the names of both queues.
         """
@@ -325,7 +325,7 @@ class Engine:
         if ticket is not None:
             await ticket
 
-    def _finish_send(self, queue: Queue, arrival: Arrival, error: Exception | None) -> None:
+    def _finish_send(self, queue: Queue, arrival: NewMessages, error: Exception | None) -> None:
         if error is not None:
             queue.state.withdraw(arrival)
             return
@@ -336,7 +336,7 @@ class Engine:
             queue.state.add(records, arrival.delays)
             queue.stir()
 
-    async def _hand_out(self, queue: Queue, taken: Taken) -> list[Received]:
+    async def _hand_out(self, queue: Queue, taken: TakenBatch) -> list[Received]:
         if queue.settings.redrive is None:
             self._counting.note(taken.records)
         elif not taken.is_repeated:
@@ -346,7 +346,7 @@ class Engine:
             taken, queue=queue.number, identity=self.identity, is_fifo=queue.state.is_fifo
         )
 
-    def _note_receive(self, taken: Taken) -> None:
+    def _note_receive(self, taken: TakenBatch) -> None:
         hold = taken.hold
         if hold.holder is None:
             return
@@ -355,7 +355,7 @@ class Engine:
         if held:
             self._store.note_receive(hold, held, self.clock.time_s() - self.clock.now_s())
 
-    async def _count(self, queue: Queue, taken: Taken) -> None:
+    async def _count(self, queue: Queue, taken: TakenBatch) -> None:
         """Have the counts written that decide when a message is dead."""
 
         def finish(error: Exception | None) -> None:
@@ -370,7 +370,7 @@ class Engine:
             raise
 
     def _finish_delete(
-        self, queue: Queue, records: Sequence[Record], error: Exception | None
+        self, queue: Queue, records: Sequence[SqsRecord], error: Exception | None
     ) -> None:
         if error is None:
             queue.state.remove(records)
@@ -378,14 +378,14 @@ class Engine:
             queue.state.restore(records, now_s=self.clock.now_s())
         queue.stir()
 
-    def _write_counts(self, records: Sequence[Record]) -> None:
+    def _write_counts(self, records: Sequence[SqsRecord]) -> None:
         def finish(error: Exception | None) -> None:
             if error is not None and not self._is_closed:
                 self._counting.note(records)
 
         self._store.write(Counted(records), finish)
 
-    def _begin_queue(self, settings: QueueSettings) -> Future[Queue]:
+    def _begin_queue(self, settings: SqsQueueSettings) -> Future[Queue]:
         made: Future[Queue] = asyncio.get_running_loop().create_future()
         number = self.numbers.take(1)
 
@@ -420,14 +420,16 @@ class Engine:
         while deleted and deleted[next(iter(deleted))] <= before_s:
             deleted.popitem(last=False)
 
-    def _content(self, queue: Queue) -> Content:
-        return Content(queue.number, queue.state.records.values(), self.numbers.settled)
+    def _content(self, queue: Queue) -> StoredContent:
+        return StoredContent(queue.number, queue.state.records.values(), self.numbers.settled)
 
 
 # Delivery: what a receive took, as the receiver is shown it.
 
 
-def deliver(taken: Taken, *, queue: int, identity: Identity, is_fifo: bool) -> list[Received]:
+def deliver(
+    taken: TakenBatch, *, queue: int, identity: FileIdentity, is_fifo: bool
+) -> list[Received]:
     """Every message that was taken, with a receipt for this very receive."""
     name, head = identity.message_id, identity.receipt_head(queue)
     packed, extra, attributes = None, PLAIN, attributes_of(PLAIN)
@@ -471,13 +473,13 @@ _LINGER_S = 0.1
 class LazyCounts:
     """Messages whose count on disk is behind."""
 
-    def __init__(self, clock: Clock, write: Callable[[Sequence[Record]], None]) -> None:
+    def __init__(self, clock: Clock, write: Callable[[Sequence[SqsRecord]], None]) -> None:
         self._clock = clock
         self._write = write
-        self._behind: list[Sequence[Record]] = []
+        self._behind: list[Sequence[SqsRecord]] = []
         self._timer: Timer | None = None
 
-    def note(self, records: Sequence[Record]) -> None:
+    def note(self, records: Sequence[SqsRecord]) -> None:
         """Have the counts written soon."""
         self._behind.append(records)
         if self._timer is None:
@@ -500,7 +502,7 @@ class LazyCounts:
 _BLOCK = 100_000
 
 
-class Numbers:
+class NumberSource:
     """Counts, and keeps on disk a number that the count stays below."""
 
     def __init__(self, write: Callable[[Entry, Done], object]) -> None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ..._sqlite.group_commit import Done
-from ..model import QueueAddress
-from ..settings import QueueSettings
-from .record import Arrival, Hold, Record
+from ..model import QueueId
+from ..settings import SqsQueueSettings
+from .record import NewMessages, SqsRecord, TimedHold
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .engine import SqsEngine
     from .record import MoveStatus, MoveTask
 
 
@@ -32,42 +32,42 @@ class Created(msgspec.Struct, frozen=True):
     """A queue was made."""
 
     number: int
-    settings: QueueSettings
+    settings: SqsQueueSettings
 
 
 class Configured(msgspec.Struct, frozen=True):
     """A queue got other settings."""
 
     number: int
-    settings: QueueSettings
-    delays: Sequence[tuple[Record, float]] = ()
+    settings: SqsQueueSettings
+    delays: Sequence[tuple[SqsRecord, float]] = ()
     """Messages that are delayed otherwise by it, each until this Unix time, zero for no longer."""
 
 
-class Content(msgspec.Struct, frozen=True):
+class StoredContent(msgspec.Struct, frozen=True):
     """Where all that is, or is being, written of a queue is found, without searching the
     whole file.
     """
 
     number: int
-    records: Collection[Record]
+    records: Collection[SqsRecord]
     """Its messages that are written, oldest first."""
     settled: int
     """What is being written has higher numbers, and there is little else that has."""
 
 
-class Removed(msgspec.Struct, frozen=True):
+class QueueRemoved(msgspec.Struct, frozen=True):
     """A queue was deleted, with all it had."""
 
-    content: Content
-    address: QueueAddress
+    content: StoredContent
+    address: QueueId
 
 
-class Sent(msgspec.Struct, frozen=True):
+class MessagesSent(msgspec.Struct, frozen=True):
     """Messages were accepted."""
 
     number: int
-    arrival: Arrival
+    arrival: NewMessages
     unix_offset_s: float
     """What makes a Unix time of the clock's."""
 
@@ -75,19 +75,19 @@ class Sent(msgspec.Struct, frozen=True):
 class Counted(msgspec.Struct, frozen=True):
     """Messages were received, or a receive was undone."""
 
-    records: Sequence[Record]
+    records: Sequence[SqsRecord]
 
 
 class Deleted(msgspec.Struct, frozen=True):
     """Messages were deleted, or their retention has ended."""
 
-    records: Sequence[Record]
+    records: Sequence[SqsRecord]
 
 
-class Moved(msgspec.Struct, frozen=True):
+class MessagesMoved(msgspec.Struct, frozen=True):
     """Messages become others, in another queue."""
 
-    pairs: Sequence[tuple[Record, int, Record]]
+    pairs: Sequence[tuple[SqsRecord, int, SqsRecord]]
     """Each as it was, the number of the queue it goes to, and what it is there."""
     task: MoveTask | None = None
     """The task that moves them, with its progress as it will be."""
@@ -96,10 +96,10 @@ class Moved(msgspec.Struct, frozen=True):
     """Whether what is stored of the bodies is not what it should be."""
 
 
-class Purged(msgspec.Struct, frozen=True):
+class QueuePurged(msgspec.Struct, frozen=True):
     """Every message of a queue was removed."""
 
-    content: Content
+    content: StoredContent
 
 
 class Tasked(msgspec.Struct, frozen=True):
@@ -109,7 +109,7 @@ class Tasked(msgspec.Struct, frozen=True):
     forgotten: Sequence[MoveTask] = ()
 
 
-class Ended(msgspec.Struct, frozen=True):
+class TaskEndedEntry(msgspec.Struct, frozen=True):
     """A move task ended."""
 
     task: MoveTask
@@ -121,14 +121,14 @@ Entry = (
     Reserved
     | Created
     | Configured
-    | Removed
-    | Sent
+    | QueueRemoved
+    | MessagesSent
     | Counted
     | Deleted
-    | Moved
-    | Purged
+    | MessagesMoved
+    | QueuePurged
     | Tasked
-    | Ended
+    | TaskEndedEntry
 )
 
 
@@ -139,7 +139,7 @@ class Store(Protocol):
     that it would succeed (a duplicate is only refused because the first one is being stored).
     """
 
-    async def open(self, engine: Engine) -> None:
+    async def open(self, engine: SqsEngine) -> None:
         """Get hold of the storage and fill the engine with what it says."""
 
     def write(self, entry: Entry, done: Done) -> Future[None] | None:
@@ -149,13 +149,13 @@ class Store(Protocol):
         with the same error. Cancelling the future stops nothing.
         """
 
-    def note_receive(self, hold: Hold, records: Sequence[Record], offset_s: float) -> None:
+    def note_receive(self, hold: TimedHold, records: Sequence[SqsRecord], offset_s: float) -> None:
         """Keep for after a crash that a client has messages in flight; never raises, never waits.
 
         `offset_s` makes a Unix time of the clock's.
         """
 
-    def note_changes(self, records: Sequence[Record], offset_s: float) -> None:
+    def note_changes(self, records: Sequence[SqsRecord], offset_s: float) -> None:
         """The same after the visibility of messages was changed."""
 
     async def aclose(self, *, frees: bool = True) -> None:
@@ -167,16 +167,16 @@ class Store(Protocol):
 class NullStore:
     """Forgets everything at once: for tests, and for servers that need to keep nothing."""
 
-    async def open(self, engine: Engine) -> None:
+    async def open(self, engine: SqsEngine) -> None:
         """Nothing to recover."""
 
     def write(self, entry: Entry, done: Done) -> None:
         done(None)
 
-    def note_receive(self, hold: Hold, records: Sequence[Record], offset_s: float) -> None:
+    def note_receive(self, hold: TimedHold, records: Sequence[SqsRecord], offset_s: float) -> None:
         """No crash leaves anything in flight."""
 
-    def note_changes(self, records: Sequence[Record], offset_s: float) -> None:
+    def note_changes(self, records: Sequence[SqsRecord], offset_s: float) -> None:
         """The same."""
 
     async def aclose(self, *, frees: bool = True) -> None:

@@ -28,7 +28,7 @@ import attrs
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
-from .record import IN_FLIGHT, LIMBO, Hold, Record
+from .record import IN_FLIGHT, LIMBO, SqsRecord, TimedHold
 
 _HEADER = Struct("<4sIQQ")
 _MAGIC = b"PULS"
@@ -43,7 +43,7 @@ _log = get_logger("gateways.sqs_server")
 
 
 @attrs.frozen
-class Lease:
+class NotedLease:
     """One message in flight, as it was noted last. Times are Unix times."""
 
     due_s: float
@@ -57,7 +57,7 @@ class LeaseFile:
     """The account of leases. Writes never raise: without room a lease is kept in memory only."""
 
     def __init__(
-        self, folder: Path, *, key: int, boot: str, live: Callable[[], Iterable[Hold]]
+        self, folder: Path, *, key: int, boot: str, live: Callable[[], Iterable[TimedHold]]
     ) -> None:
         self._paths = lease_paths(folder)
         self._key = key
@@ -76,13 +76,13 @@ class LeaseFile:
         self._turn = turn
         self._begin_turn(offset_s)
 
-    def note(self, hold: Hold, records: Sequence[Record], offset_s: float) -> None:
+    def note(self, hold: TimedHold, records: Sequence[SqsRecord], offset_s: float) -> None:
         """Messages are in flight until the end of a hold of theirs."""
         self._append(_frame(hold, records, offset_s, self._boot), offset_s)
 
-    def note_changes(self, records: Sequence[Record], offset_s: float) -> None:
+    def note_changes(self, records: Sequence[SqsRecord], offset_s: float) -> None:
         """Messages are hidden for other times than before, or not at all."""
-        by_hold: dict[Hold | None, list[Record]] = {}
+        by_hold: dict[TimedHold | None, list[SqsRecord]] = {}
         for record in records:
             by_hold.setdefault(record.hold, []).append(record)
         frames = [
@@ -140,7 +140,7 @@ class LeaseFile:
             _log.warning(vocabulary.LEASE_UNSTORED, path=str(self._paths[0]), error=str(error))
 
 
-_SHOWN = Hold(0.0, [])
+_SHOWN = TimedHold(0.0, [])
 
 
 def lease_paths(folder: Path) -> tuple[Path, Path]:
@@ -148,13 +148,13 @@ def lease_paths(folder: Path) -> tuple[Path, Path]:
     return folder / "sqs.leases", folder / "sqs.leases2"
 
 
-def read_leases(folder: Path, key: int) -> tuple[int, dict[int, Lease]]:
+def read_leases(folder: Path, key: int) -> tuple[int, dict[int, NotedLease]]:
     """The turn, and by message the lease that was noted last, also those that are over.
 
     Files that are not there, not of this database or cut short say what they can. Blocks.
     """
     accounts = sorted(_accounts(folder, key), key=lambda account: account[0])
-    leases: dict[int, Lease] = {}
+    leases: dict[int, NotedLease] = {}
     for _, frames in accounts:
         leases.update(_read_frames(frames))
     return (accounts[-1][0] if accounts else 0), leases
@@ -171,7 +171,7 @@ def _accounts(folder: Path, key: int) -> Iterator[tuple[int, bytes]]:
             yield turn, data[_HEADER.size :]
 
 
-def _read_frames(data: bytes) -> Iterator[tuple[int, Lease]]:
+def _read_frames(data: bytes) -> Iterator[tuple[int, NotedLease]]:
     position = 0
     while position + _FRAME.size <= len(data):
         length, checksum = _FRAME.unpack_from(data, position)
@@ -181,11 +181,11 @@ def _read_frames(data: bytes) -> Iterator[tuple[int, Lease]]:
             return
         due_s, taken_s, boot = _LEASE.unpack_from(payload)
         for seq, receive_count in _MESSAGE.iter_unpack(payload[_LEASE.size :]):
-            yield seq, Lease(due_s, taken_s, f"{boot:08x}", receive_count)
+            yield seq, NotedLease(due_s, taken_s, f"{boot:08x}", receive_count)
         position += _FRAME.size + length
 
 
-def _frame(hold: Hold, records: Sequence[Record], offset_s: float, boot: str) -> bytes:
+def _frame(hold: TimedHold, records: Sequence[SqsRecord], offset_s: float, boot: str) -> bytes:
     is_shown = hold is _SHOWN
     payload = pack(
         "<ddI" + "QI" * len(records),
@@ -197,7 +197,7 @@ def _frame(hold: Hold, records: Sequence[Record], offset_s: float, boot: str) ->
     return _FRAME.pack(len(payload), crc32(payload)) + payload
 
 
-def _frames_of(holds: Iterable[Hold], offset_s: float, boot: str) -> Iterator[bytes]:
+def _frames_of(holds: Iterable[TimedHold], offset_s: float, boot: str) -> Iterator[bytes]:
     for hold in holds:
         # A delete that is being written may fail, so what is in limbo may stay in flight.
         held = [r for r in hold.records if r.hold is hold and r.phase in (IN_FLIGHT, LIMBO)]

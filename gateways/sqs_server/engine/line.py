@@ -14,33 +14,33 @@ from typing import Protocol
 
 import attrs
 
-from .record import VISIBLE, Record
+from .record import VISIBLE, SqsRecord
 
 _TO_THE_BACK_AFTER = 3
 _WORTH_COMPACTING = 64
 
 
-class Line(Protocol):
+class SqsOrder(Protocol):
     """The order of one queue. Looks at phases and changes none."""
 
-    def append(self, record: Record) -> None:
+    def append(self, record: SqsRecord) -> None:
         """Let a new message join, visible or delayed."""
 
-    def take(self, max_count: int, limit: float) -> tuple[list[Record], list[Record]]:
+    def take(self, max_count: int, limit: float) -> tuple[list[SqsRecord], list[SqsRecord]]:
         """Take out visible messages: those to deliver, and apart those that had `limit`
         deliveries already, which do not count towards `max_count`.
         """
 
-    def put_back(self, record: Record) -> None:
+    def put_back(self, record: SqsRecord) -> None:
         """Let a message that was taken or withdrawn, and is visible again, join."""
 
-    def surface(self, record: Record) -> None:
+    def surface(self, record: SqsRecord) -> None:
         """Let a message whose delay is over be taken."""
 
-    def withdraw(self, record: Record) -> None:
+    def withdraw(self, record: SqsRecord) -> None:
         """Take out one message, wherever it stands."""
 
-    def release(self, record: Record) -> None:
+    def release(self, record: SqsRecord) -> None:
         """Forget a message that was taken or withdrawn."""
 
     def has_candidates(self) -> bool:
@@ -57,22 +57,22 @@ class StandardLine:
     """
 
     def __init__(self) -> None:
-        self._fresh: deque[Record] = deque()
-        self._returned: list[tuple[int, int, Record]] = []
+        self._fresh: deque[SqsRecord] = deque()
+        self._returned: list[tuple[int, int, SqsRecord]] = []
         self._turn = 0
         self._stale = 0
 
     def has_candidates(self) -> bool:
         return bool(self._fresh or self._returned)
 
-    def append(self, record: Record) -> None:
+    def append(self, record: SqsRecord) -> None:
         if record.phase == VISIBLE:
             self._fresh.append(record)
 
-    def surface(self, record: Record) -> None:
+    def surface(self, record: SqsRecord) -> None:
         self._fresh.append(record)
 
-    def put_back(self, record: Record) -> None:
+    def put_back(self, record: SqsRecord) -> None:
         if record.receive_count >= _TO_THE_BACK_AFTER:
             self._fresh.append(record)
         else:
@@ -80,18 +80,18 @@ class StandardLine:
             self._turn += 1
             heappush(self._returned, (record.seq, self._turn, record))
 
-    def take(self, max_count: int, limit: float) -> tuple[list[Record], list[Record]]:
+    def take(self, max_count: int, limit: float) -> tuple[list[SqsRecord], list[SqsRecord]]:
         fresh, returned = self._fresh, self._returned
         # By number: the phase changes only after the take, and somebody may stand here twice.
-        taken: dict[int, Record] = {}
-        dead: dict[int, Record] = {}
+        taken: dict[int, SqsRecord] = {}
+        dead: dict[int, SqsRecord] = {}
         while len(taken) < max_count and (returned or fresh):
             record = heappop(returned)[2] if returned else fresh.popleft()
             if record.phase == VISIBLE:
                 (taken if record.receive_count < limit else dead)[record.seq] = record
         return list(taken.values()), list(dead.values())
 
-    def withdraw(self, record: Record) -> None:
+    def withdraw(self, record: SqsRecord) -> None:
         self._stale += 1
         if self._stale > _WORTH_COMPACTING and self._stale * 2 > len(self._fresh):
             self._fresh = deque(r for r in self._fresh if r.phase == VISIBLE)
@@ -99,7 +99,7 @@ class StandardLine:
             heapify(self._returned)
             self._stale = 0
 
-    def release(self, record: Record) -> None:
+    def release(self, record: SqsRecord) -> None:
         """Nothing is kept of those who left."""
 
     def clear(self) -> None:
@@ -121,7 +121,7 @@ class Group:
     """One chain of messages. Lists, for a queue may have a million groups of one message."""
 
     key: str
-    _waiting: list[Record] = attrs.field(factory=list, repr=False)
+    _waiting: list[SqsRecord] = attrs.field(factory=list, repr=False)
     """Visible or delayed, in order, from `_head` on."""
     _head: int = 0
     held: list[int] = attrs.field(factory=list)
@@ -130,7 +130,7 @@ class Group:
     """Whether it stands in the line of groups."""
 
     @property
-    def first(self) -> Record | None:
+    def first(self) -> SqsRecord | None:
         """The earliest that is not held."""
         return self._waiting[self._head] if self._head < len(self._waiting) else None
 
@@ -141,7 +141,7 @@ class Group:
             return False
         return not self.held or first.seq < min(self.held)
 
-    def append(self, record: Record) -> None:
+    def append(self, record: SqsRecord) -> None:
         """Add a message that is new."""
         self._waiting.append(record)
 
@@ -155,17 +155,17 @@ class Group:
             del waiting[: self._head]
             self._head = 0
 
-    def hold(self, record: Record) -> None:
+    def hold(self, record: SqsRecord) -> None:
         """Hold one from the middle."""
         del self._waiting[self._waiting.index(record, self._head)]
         self.held.append(record.seq)
 
-    def let_go(self, record: Record) -> None:
+    def let_go(self, record: SqsRecord) -> None:
         """Hold it no longer; it is gone, or about to be put back."""
         if record.seq in self.held:
             self.held.remove(record.seq)
 
-    def put_back(self, record: Record) -> None:
+    def put_back(self, record: SqsRecord) -> None:
         """Put a message in its place again, which is near the front."""
         waiting, position = self._waiting, self._head
         while position < len(waiting) and waiting[position].seq < record.seq:
@@ -187,7 +187,7 @@ class FifoLine:
     def has_candidates(self) -> bool:
         return bool(self._ready)
 
-    def append(self, record: Record) -> None:
+    def append(self, record: SqsRecord) -> None:
         key = record.group or ""
         group = self._groups.get(key)
         if group is None:
@@ -198,9 +198,9 @@ class FifoLine:
         group.append(record)
         self._offer(group)
 
-    def take(self, max_count: int, limit: float) -> tuple[list[Record], list[Record]]:
-        taken: list[Record] = []
-        dead: list[Record] = []
+    def take(self, max_count: int, limit: float) -> tuple[list[SqsRecord], list[SqsRecord]]:
+        taken: list[SqsRecord] = []
+        dead: list[SqsRecord] = []
         while self._ready and len(taken) < max_count:
             group = self._ready.popleft()
             group.is_queued = False
@@ -208,23 +208,23 @@ class FifoLine:
                 _take_from(group, max_count, limit, taken, dead)
         return taken, dead
 
-    def put_back(self, record: Record) -> None:
+    def put_back(self, record: SqsRecord) -> None:
         group = record.lane
         assert group is not None
         group.let_go(record)
         group.put_back(record)
         self._offer(group)
 
-    def surface(self, record: Record) -> None:
+    def surface(self, record: SqsRecord) -> None:
         assert record.lane is not None
         self._offer(record.lane)
 
-    def withdraw(self, record: Record) -> None:
+    def withdraw(self, record: SqsRecord) -> None:
         group = record.lane
         assert group is not None
         group.hold(record)
 
-    def release(self, record: Record) -> None:
+    def release(self, record: SqsRecord) -> None:
         group = record.lane
         assert group is not None
         group.let_go(record)
@@ -244,7 +244,7 @@ class FifoLine:
 
 
 def _take_from(
-    group: Group, max_count: int, limit: float, taken: list[Record], dead: list[Record]
+    group: Group, max_count: int, limit: float, taken: list[SqsRecord], dead: list[SqsRecord]
 ) -> None:
     barrier = min(group.held, default=inf)
     while len(taken) < max_count:

@@ -15,11 +15,11 @@ from math import inf
 from pump.clock import Clock
 from pump.errors import StorageFailed
 
-from ..model import QueueAddress
+from ..model import QueueId
 from .codec import unpack_extra, with_receives
-from .entries import Deleted, Ended, Entry, Moved
+from .entries import Deleted, Entry, MessagesMoved, TaskEndedEntry
 from .queue import Queue
-from .record import GONE, NO_SOURCE, NO_SUCH_QUEUE, MoveStatus, MoveTask, Record
+from .record import GONE, NO_SOURCE, NO_SUCH_QUEUE, MoveStatus, MoveTask, SqsRecord
 
 # A burial whose write failed is tried again after this long, at the next receive.
 _RETRY_S = 1.0
@@ -29,16 +29,16 @@ _AT_ONCE = 100
 _MAX_TASKS = 10
 
 Write = Callable[[Entry, Callable[[Exception | None], None]], asyncio.Future[None] | None]
-Pair = tuple[Record, int, Record]
+Pair = tuple[SqsRecord, int, SqsRecord]
 
 
-class Mover:
+class DeadLetterMover:
     """Buries dead messages and runs move tasks."""
 
     def __init__(
         self,
         clock: Clock,
-        find: Callable[[QueueAddress], Queue | None],
+        find: Callable[[QueueId], Queue | None],
         numbers: Callable[[int], int],
         write: Write,
     ) -> None:
@@ -46,7 +46,7 @@ class Mover:
         self._find = find
         self._numbers = numbers
         self._write = write
-        self.tasks: dict[QueueAddress, list[MoveTask]] = {}
+        self.tasks: dict[QueueId, list[MoveTask]] = {}
         """By source, oldest first."""
         self._running: dict[MoveTask, asyncio.Task[None]] = {}
         self._cancelling: dict[MoveTask, asyncio.Task[None]] = {}
@@ -57,7 +57,7 @@ class Mover:
         self,
         queue: Queue,
         target: Queue,
-        records: Sequence[Record],
+        records: Sequence[SqsRecord],
         *,
         has_new_bodies: bool = False,
     ) -> asyncio.Future[None] | None:
@@ -67,17 +67,17 @@ class Mover:
             (record, target.number, self._dead_letter(record, first + position, queue, target))
             for position, record in enumerate(records)
         ]
-        entry = Moved(pairs, has_new_bodies=has_new_bodies)
+        entry = MessagesMoved(pairs, has_new_bodies=has_new_bodies)
         return self._write(entry, partial(self._finish_burial, queue, target, pairs))
 
-    def _dead_letter(self, record: Record, seq: int, queue: Queue, target: Queue) -> Record:
+    def _dead_letter(self, record: SqsRecord, seq: int, queue: Queue, target: Queue) -> SqsRecord:
         # AWS: a standard queue's message keeps its age, a FIFO queue's starts a new one.
         sent_at_s = self._clock.time_s() if target.state.is_fifo else record.sent_at_s
         source = queue.address.arn
         # AWS counts what a receiver is shown "across all queues", and each queue's limit by itself.
         received = record.receive_count + unpack_extra(record.extra).received_before
         extra = with_receives(record.extra, received)
-        return Record(seq, record.origin, record.body, extra, record.group, source, sent_at_s)
+        return SqsRecord(seq, record.origin, record.body, extra, record.group, source, sent_at_s)
 
     def _finish_burial(
         self, queue: Queue, target: Queue, pairs: Sequence[Pair], error: Exception | None
@@ -91,7 +91,7 @@ class Mover:
 
     # Move tasks.
 
-    def outdated(self, source: QueueAddress) -> list[MoveTask]:
+    def outdated(self, source: QueueId) -> list[MoveTask]:
         """The tasks to forget when another one begins."""
         tasks = self.tasks.get(source, [])
         excess = len(tasks) + 1 - _MAX_TASKS
@@ -143,7 +143,7 @@ class Mover:
             # Who asked may have hung up, and nobody else needs to know.
             done.exception()
 
-    def forget(self, source: QueueAddress) -> None:
+    def forget(self, source: QueueId) -> None:
         """Drop the tasks of a queue that is gone; another of its name has nothing to do with
         them.
         """
@@ -196,7 +196,7 @@ class Mover:
         strays = [record for record in records if id(record) not in directed]
         source.state.restore(strays, now_s=self._clock.now_s())
         if pairs:
-            entry = Moved(pairs, task, task.moved + len(pairs))
+            entry = MessagesMoved(pairs, task, task.moved + len(pairs))
             ticket = self._write(entry, partial(self._finish_move, task, source, pairs, targets))
             if ticket is not None:
                 await ticket
@@ -204,7 +204,7 @@ class Mover:
         return reason
 
     def _direct(
-        self, task: MoveTask, records: Sequence[Record]
+        self, task: MoveTask, records: Sequence[SqsRecord]
     ) -> tuple[list[Pair], dict[int, Queue], str | None]:
         """Find out where each message goes; the first that has nowhere to go ends the task."""
         pairs: list[Pair] = []
@@ -213,7 +213,7 @@ class Mover:
         for seq, record in enumerate(records, first):
             address = task.target
             if address is None and record.source is not None:
-                address = QueueAddress.from_arn(record.source)
+                address = QueueId.from_arn(record.source)
             if address is None:
                 return pairs, targets, NO_SOURCE
             target = self._find(address)
@@ -221,7 +221,7 @@ class Mover:
                 return pairs, targets, NO_SUCH_QUEUE
             # AWS: a message that is redriven is a new one, with an id and an age of its own.
             extra, now_s = with_receives(record.extra, 0), self._clock.time_s()
-            moved = Record(seq, seq, record.body, extra, record.group, None, now_s)
+            moved = SqsRecord(seq, seq, record.body, extra, record.group, None, now_s)
             pairs.append((record, target.number, moved))
             targets[target.number] = target
         return pairs, targets, None
@@ -246,14 +246,14 @@ class Mover:
             if error is None:
                 task.status, task.failure_reason = status, reason
 
-        ticket = self._write(Ended(task, status, reason), finish)
+        ticket = self._write(TaskEndedEntry(task, status, reason), finish)
         if ticket is not None:
             await ticket
 
 
 def _settle(queue: Queue, pairs: Sequence[Pair], target_of: Callable[[int], Queue]) -> None:
     """Let messages be where they were written to, unless a purge was faster."""
-    arrived: dict[Queue, list[Record]] = {}
+    arrived: dict[Queue, list[SqsRecord]] = {}
     for record, number, moved in pairs:
         if record.phase != GONE:
             arrived.setdefault(target_of(number), []).append(moved)
@@ -276,8 +276,8 @@ class Upkeep:
     def __init__(
         self,
         clock: Clock,
-        find: Callable[[QueueAddress], Queue | None],
-        mover: Mover,
+        find: Callable[[QueueId], Queue | None],
+        mover: DeadLetterMover,
         write: Write,
     ) -> None:
         self._clock = clock
@@ -293,7 +293,7 @@ class Upkeep:
             return inf
         return redrive.max_receive_count
 
-    def bury(self, queue: Queue, records: Sequence[Record]) -> None:
+    def bury(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
         """Move what had its last delivery to the dead-letter queue."""
         redrive = queue.settings.redrive
         target = None if redrive is None else self._find(redrive.target)
@@ -305,7 +305,7 @@ class Upkeep:
         if self._burial is not None:
             await asyncio.wait([self._burial])
 
-    def expire(self, queue: Queue, records: Sequence[Record]) -> None:
+    def expire(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
         """Delete what is past its retention."""
 
         def finish(error: Exception | None) -> None:

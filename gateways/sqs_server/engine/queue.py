@@ -14,22 +14,22 @@ import msgspec
 from pump.clock import Clock, Timer
 
 from ..errors import SqsError, over_limit
-from ..model import QueueAddress
-from ..settings import QueueSettings
+from ..model import QueueId
+from ..settings import SqsQueueSettings
 from .record import (
     IN_FLIGHT,
     LIMBO,
     VISIBLE,
     Deletion,
-    Identity,
+    FileIdentity,
     Receipt,
     ReceiptProblem,
-    Record,
-    Taken,
+    SqsRecord,
+    TakenBatch,
     read_receipt,
     receipt_name,
 )
-from .state import QueueState
+from .state import SqsQueueState
 
 MAX_IN_FLIGHT_COUNT = 120_000
 """SQS refuses a receive from a standard queue beyond this, and a FIFO queue gives out no more."""
@@ -42,17 +42,17 @@ TICK_S = 1e-6
 class Caretaker(Protocol):
     """Who writes down what a queue noticed by itself."""
 
-    def bury(self, queue: Queue, records: Sequence[Record]) -> None:
+    def bury(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
         """Messages in limbo had their last delivery."""
 
-    def expire(self, queue: Queue, records: Sequence[Record]) -> None:
+    def expire(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
         """The retention of messages, in limbo now, is over."""
 
     def dead_after(self, queue: Queue) -> float:
         """How many deliveries a message may have before it is buried."""
 
 
-class Ask(msgspec.Struct, frozen=True):
+class ReceiveTerms(msgspec.Struct, frozen=True):
     """What a receiver wants."""
 
     max_count: int
@@ -61,9 +61,9 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 @attrs.define(eq=False)
-class _Waiter:
-    ask: Ask
-    served: asyncio.Future[Taken | None]
+class _WaitingReceive:
+    ask: ReceiveTerms
+    served: asyncio.Future[TakenBatch | None]
 
 
 class Queue:
@@ -76,21 +76,21 @@ class Queue:
     def __init__(
         self,
         number: int,
-        settings: QueueSettings,
+        settings: SqsQueueSettings,
         clock: Clock,
-        identity: Identity,
+        identity: FileIdentity,
         caretaker: Caretaker,
     ) -> None:
         self.number = number
-        self.state = QueueState(settings)
-        self.receipts = Receipts(number, identity, self.state)
+        self.state = SqsQueueState(settings)
+        self.receipts = ReceiptReader(number, identity, self.state)
         self.is_leaving = False
         """Whether its deletion is being written: nothing may be moved here any more."""
         self.is_gone = False
         """Whether it is deleted; what arrives late is dropped."""
         self._clock = clock
         self._caretaker = caretaker
-        self._waiters: deque[_Waiter] = deque()
+        self._waiters: deque[_WaitingReceive] = deque()
         self._is_closed = False
         self._is_stirring = False
         self._must_stir_again = False
@@ -98,12 +98,12 @@ class Queue:
         self._retention_alarm = _Alarm(clock, self._retire)
 
     @property
-    def settings(self) -> QueueSettings:
+    def settings(self) -> SqsQueueSettings:
         """What it is set to."""
         return self.state.settings
 
     @property
-    def address(self) -> QueueAddress:
+    def address(self) -> QueueId:
         """What it is called."""
         return self.state.settings.address
 
@@ -112,7 +112,7 @@ class Queue:
         """How many receivers wait."""
         return len(self._waiters)
 
-    def serve(self, ask: Ask) -> tuple[Taken | None, bool]:
+    def serve(self, ask: ReceiveTerms) -> tuple[TakenBatch | None, bool]:
         """Take what is asked for, and say whether messages were buried on the way."""
         now_s = self.promote()
         state = self.state
@@ -127,7 +127,9 @@ class Queue:
             raise over_limit(f"{MAX_IN_FLIGHT_COUNT} messages are in flight; delete some.")
         return self._take(ask, min(ask.max_count, allowed), now_s)
 
-    def _take(self, ask: Ask, max_count: int, now_s: float) -> tuple[Taken | None, bool]:
+    def _take(
+        self, ask: ReceiveTerms, max_count: int, now_s: float
+    ) -> tuple[TakenBatch | None, bool]:
         state = self.state
         taken, dead = state.take(
             max_count,
@@ -145,14 +147,14 @@ class Queue:
                 state.promote(now_s)
         return taken, bool(dead)
 
-    async def wait(self, ask: Ask, wait_s: float) -> Taken | None:
+    async def wait(self, ask: ReceiveTerms, wait_s: float) -> TakenBatch | None:
         """Wait for messages; None when `wait_s` have passed without any.
 
         Cancelled, nothing is hidden or counted for this receiver.
         """
-        served: asyncio.Future[Taken | None] = asyncio.get_running_loop().create_future()
+        served: asyncio.Future[TakenBatch | None] = asyncio.get_running_loop().create_future()
         timer = self._clock.call_later(wait_s, lambda: _answer(served, None))
-        waiter = _Waiter(ask, served)
+        waiter = _WaitingReceive(ask, served)
         self._waiters.append(waiter)
         self._arm()
         try:
@@ -166,7 +168,7 @@ class Queue:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
-    def revoke(self, taken: Taken | None) -> None:
+    def revoke(self, taken: TakenBatch | None) -> None:
         """Make what reached nobody available again, uncounted."""
         if taken is not None and not taken.is_repeated:
             self.state.revoke(taken)
@@ -196,7 +198,7 @@ class Queue:
             elif not self._must_stir_again:
                 return
 
-    def _serve_waiter(self, waiter: _Waiter) -> bool:
+    def _serve_waiter(self, waiter: _WaitingReceive) -> bool:
         try:
             taken, _ = self.serve(waiter.ask)
         except SqsError as error:
@@ -270,7 +272,7 @@ class _Alarm:
         self._on_ring()
 
 
-def _answer(served: asyncio.Future[Taken | None], taken: Taken | None) -> None:
+def _answer(served: asyncio.Future[TakenBatch | None], taken: TakenBatch | None) -> None:
     if not served.done():
         served.set_result(taken)
 
@@ -285,10 +287,10 @@ MAX_IN_FLIGHT_S = 43_200
 """SQS lets a message be in flight for twelve hours in total."""
 
 
-class Receipts:
+class ReceiptReader:
     """Reads the receipts of one queue."""
 
-    def __init__(self, number: int, identity: Identity, state: QueueState) -> None:
+    def __init__(self, number: int, identity: FileIdentity, state: SqsQueueState) -> None:
         self._name = receipt_name(number)
         self._identity = identity
         self._state = state
@@ -311,13 +313,13 @@ class Receipts:
 
     def change(
         self, changes: Sequence[tuple[str, int]], *, now_s: float
-    ) -> tuple[list[Record], list[ReceiptProblem | None]]:
+    ) -> tuple[list[SqsRecord], list[ReceiptProblem | None]]:
         """Find the messages, hide each for its time from now on, and return them."""
-        valid: list[tuple[Record, float]] = []
+        valid: list[tuple[SqsRecord, float]] = []
         problems: list[ReceiptProblem | None] = []
         for text, visibility_s in changes:
             found = self._for_change(text, visibility_s, now_s)
-            if isinstance(found, Record):
+            if isinstance(found, SqsRecord):
                 valid.append((found, visibility_s))
                 problems.append(None)
             else:
@@ -325,7 +327,7 @@ class Receipts:
         self._state.change(valid, now_s=now_s)
         return [record for record, _ in valid], problems
 
-    def _for_change(self, text: str, visibility_s: int, now_s: float) -> Record | ReceiptProblem:
+    def _for_change(self, text: str, visibility_s: int, now_s: float) -> SqsRecord | ReceiptProblem:
         found = self._find(text)
         if isinstance(found, ReceiptProblem):
             return found
@@ -342,7 +344,7 @@ class Receipts:
             return ReceiptProblem.BEYOND_LIMIT
         return record
 
-    def _find(self, text: str) -> tuple[Record, Receipt] | ReceiptProblem:
+    def _find(self, text: str) -> tuple[SqsRecord, Receipt] | ReceiptProblem:
         receipt = read_receipt(text)
         if receipt is None:
             return ReceiptProblem.MALFORMED
@@ -351,7 +353,7 @@ class Receipts:
         record = self._state.records.get(receipt[2])
         return ReceiptProblem.GONE if record is None else (record, receipt)
 
-    def _is_current(self, record: Record, receipt: Receipt) -> bool:
+    def _is_current(self, record: SqsRecord, receipt: Receipt) -> bool:
         # In limbo, with a hold: its delete is being written, and may be asked for once more.
         is_held = record.phase == IN_FLIGHT or (record.phase == LIMBO and record.hold is not None)
         boot, _, _, receive_count = receipt

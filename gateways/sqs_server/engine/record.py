@@ -9,13 +9,13 @@ from uuid import UUID
 
 import attrs
 
-from ..model import QueueAddress
+from ..model import QueueId
 
 if TYPE_CHECKING:
     from .line import Group
 
 
-class Phase(IntEnum):
+class RecordPhase(IntEnum):
     """Where in its life a message is.
 
     VISIBLE → IN_FLIGHT by a receive, and back by expiry or a visibility of zero. DELAYED →
@@ -31,15 +31,15 @@ class Phase(IntEnum):
 
 
 # Plain ints: an enum member costs a dictionary look-up for each use in the hot path.
-VISIBLE = int(Phase.VISIBLE)
-DELAYED = int(Phase.DELAYED)
-IN_FLIGHT = int(Phase.IN_FLIGHT)
-LIMBO = int(Phase.LIMBO)
-GONE = int(Phase.GONE)
+VISIBLE = int(RecordPhase.VISIBLE)
+DELAYED = int(RecordPhase.DELAYED)
+IN_FLIGHT = int(RecordPhase.IN_FLIGHT)
+LIMBO = int(RecordPhase.LIMBO)
+GONE = int(RecordPhase.GONE)
 
 
 @attrs.define(eq=False, weakref_slot=False)
-class Record:
+class SqsRecord:
     """One message in a queue. Positional and slotted: a million of these fit in memory."""
 
     seq: int
@@ -58,14 +58,14 @@ class Record:
     receive_count: int = 0
     first_at_s: float = 0.0
     """When it was first received, in Unix time; zero for never."""
-    hold: Hold | None = attrs.field(default=None, repr=False)
+    hold: TimedHold | None = attrs.field(default=None, repr=False)
     """What hides it, None when nothing does."""
     lane: Group | None = attrs.field(default=None, repr=False)
     """Its message group in a FIFO queue."""
 
 
 @attrs.define(eq=False, weakref_slot=False)
-class Hold:
+class TimedHold:
     """What hides messages until a moment: one receive, one change of visibility, one delay.
 
     Messages are held together because they are hidden together: the cost of an expiry is
@@ -73,7 +73,7 @@ class Hold:
     """
 
     due_s: float
-    records: list[Record] = attrs.field(repr=False)
+    records: list[SqsRecord] = attrs.field(repr=False)
     taken_s: float = 0.0
     """When they were received, for the limit on how long that may last; zero for a delay."""
     left: int = 0
@@ -110,7 +110,7 @@ Receipt = tuple[str, str, int, int]
 message, and how often that was received. A bare tuple, for there are many."""
 
 
-class Identity:
+class FileIdentity:
     """The names of one file's messages, and of one process's receipts.
 
     A message id looks like a random UUID: 60 bits are the message's number, scattered but for
@@ -198,8 +198,8 @@ class MoveTask:
     """Its place among all tasks, and its key on disk."""
     handle: str
     """A UUID."""
-    source: QueueAddress
-    target: QueueAddress | None
+    source: QueueId
+    target: QueueId | None
     """None: each message goes to the queue whose redrive policy moved it."""
     rate: int | None
     """Messages a second at most."""
@@ -241,10 +241,10 @@ class ReceiptProblem(Enum):
 
 
 @attrs.define
-class Arrival:
+class NewMessages:
     """Messages about to be stored, without duplicates."""
 
-    records: list[Record] = attrs.field(factory=list)
+    records: list[SqsRecord] = attrs.field(factory=list)
     numbers: list[int] = attrs.field(factory=list)
     """For each message that was given its number, or that of its original."""
     keys: list[tuple[str, int]] = attrs.field(factory=list)
@@ -253,18 +253,18 @@ class Arrival:
     """De-duplication keys whose time is over."""
     keys_until_s: float = 0.0
     """How long they are remembered."""
-    delays: list[Hold] = attrs.field(factory=list)
+    delays: list[TimedHold] = attrs.field(factory=list)
     """All holds, one for each delay."""
 
 
 @attrs.define(eq=False)
-class Taken:
+class TakenBatch:
     """What one receive takes."""
 
-    records: list[Record]
+    records: list[SqsRecord]
     receive_counts: list[int]
     """Of each message, with this receive: it may be received again before the answer leaves."""
-    hold: Hold
+    hold: TimedHold
     is_repeated: bool = False
     """Whether it was handed out before under the same attempt id."""
 
@@ -273,5 +273,5 @@ class Taken:
 class Deletion:
     """Receipts that were looked at, and the messages to delete."""
 
-    records: list[Record] = attrs.field(factory=list)
+    records: list[SqsRecord] = attrs.field(factory=list)
     problems: list[ReceiptProblem | None] = attrs.field(factory=list)

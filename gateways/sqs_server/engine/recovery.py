@@ -14,13 +14,13 @@ from sys import intern
 
 import attrs
 
-from ..model import QueueAddress
+from ..model import QueueId
 from .codec import Stored, check_text, unpack_settings, unseal
 from .deduplication import WINDOW_S
-from .engine import Engine
-from .leases import Lease
+from .engine import SqsEngine
+from .leases import NotedLease
 from .queue import Queue
-from .record import Hold, Identity, MoveStatus, MoveTask, Record
+from .record import FileIdentity, MoveStatus, MoveTask, SqsRecord, TimedHold
 from .scribe import CORRUPTED, KEY, RESERVED
 from .state import hide
 
@@ -39,12 +39,12 @@ class Corrupted:
 
     number: int
     """Of its queue, as it is written."""
-    record: Record
+    record: SqsRecord
     """What can be read of it."""
 
 
 @attrs.define
-class Recovered:
+class RecoveredState:
     """What the file said beyond the queues themselves."""
 
     tasks: list[MoveTask] = attrs.field(factory=list)
@@ -56,20 +56,20 @@ class Recovered:
 
 
 def recover(
-    engine: Engine,
+    engine: SqsEngine,
     connection: Connection,
-    read_leases: Callable[[int], Mapping[int, Lease]] = lambda key: {},
-) -> Recovered:
+    read_leases: Callable[[int], Mapping[int, NotedLease]] = lambda key: {},
+) -> RecoveredState:
     """Fill an empty engine from the file. Blocks: nobody else knows the engine yet."""
     meta = dict(connection.execute("SELECT name, value FROM meta"))
-    engine.identity = Identity(meta[KEY])
-    recovered = Recovered()
+    engine.identity = FileIdentity(meta[KEY])
+    recovered = RecoveredState()
     leases = read_leases(meta[KEY])
     with _without_collector():
         queues: dict[int, Queue] = {}
         for number, packed in connection.execute("SELECT number, settings FROM queues"):
             queues[number] = engine.admit(number, unpack_settings(packed))
-        count = _Restorer(engine, queues, recovered, leases).restore(connection)
+        count = _RecordRestorer(engine, queues, recovered, leases).restore(connection)
         if count >= _WORTH_FREEZING:
             gc.freeze()
     recovered.tasks += _tasks(connection)
@@ -89,28 +89,28 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-class _Restorer:
+class _RecordRestorer:
     """Rows to records, Unix times to the clock's."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: SqsEngine,
         queues: dict[int, Queue],
-        recovered: Recovered,
-        leases: Mapping[int, Lease],
+        recovered: RecoveredState,
+        leases: Mapping[int, NotedLease],
     ) -> None:
         self._queues = queues
         self._leases = leases
         self._recovered = recovered
         self._now_s = engine.clock.now_s()
         self._offset_s = self._now_s - engine.clock.time_s()
-        self._delays: dict[int, dict[float, Hold]] = {}
+        self._delays: dict[int, dict[float, TimedHold]] = {}
         """By queue and end."""
-        self._in_flight: dict[tuple[int, float, float, str], list[Record]] = {}
+        self._in_flight: dict[tuple[int, float, float, str], list[SqsRecord]] = {}
         """By queue, end and time of the receive, and process."""
 
     def restore(self, connection: Connection) -> int:
-        by_queue: dict[int, list[Record]] = {number: [] for number in self._queues}
+        by_queue: dict[int, list[SqsRecord]] = {number: [] for number in self._queues}
         count = 0
         # A flipped bit may leave a text that is none; it must not keep the others from being read.
         connection.text_factory = _text
@@ -119,7 +119,7 @@ class _Restorer:
             stored = Stored(seq, number, origin, sent_s, group, source, extra, body)
             extra, is_sound = unseal(stored)
             text = _text(body)
-            record = Record(seq, origin or seq, text, extra, group, source, sent_s)
+            record = SqsRecord(seq, origin or seq, text, extra, group, source, sent_s)
             if not is_sound or not _is_text(text):
                 self._recovered.corrupted.append(Corrupted(number, record))
                 continue
@@ -144,19 +144,19 @@ class _Restorer:
             delays = self._delays.get(number, {})
             self._queues[number].state.add(records, delays.values())
         for (number, due_s, taken_s, boot), held in self._in_flight.items():
-            hold = Hold(due_s, [], taken_s, holder=boot)
+            hold = TimedHold(due_s, [], taken_s, holder=boot)
             self._queues[number].state.resume(held, hold)
         self._restore_keys(connection)
         return count
 
-    def _delay(self, number: int, record: Record, due_s: float) -> None:
+    def _delay(self, number: int, record: SqsRecord, due_s: float) -> None:
         delays = self._delays.setdefault(number, {})
         hold = delays.get(due_s)
         if hold is None:
-            hold = delays[due_s] = Hold(due_s, [])
+            hold = delays[due_s] = TimedHold(due_s, [])
         hide(record, hold)
 
-    def _lease(self, number: int, record: Record, lease: Lease) -> None:
+    def _lease(self, number: int, record: SqsRecord, lease: NotedLease) -> None:
         # The count in the database may be a moment behind.
         if lease.receive_count > record.receive_count:
             record.receive_count = lease.receive_count
@@ -226,13 +226,13 @@ def _tasks(connection: Connection) -> Iterator[MoveTask]:
         "FROM moves ORDER BY number"
     ):
         number, handle, source, target, rate, to_move, started_ms, status, moved, reason = row
-        address = QueueAddress.from_arn(source)
+        address = QueueId.from_arn(source)
         if address is not None:
             yield MoveTask(
                 number=number,
                 handle=handle,
                 source=address,
-                target=None if target is None else QueueAddress.from_arn(target),
+                target=None if target is None else QueueId.from_arn(target),
                 rate=rate,
                 to_move=to_move,
                 started_at_ms=started_ms,

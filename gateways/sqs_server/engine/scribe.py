@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from ..._sqlite.database import Run, Schema
+from ..._sqlite.database import Schema, Statement
 from .codec import pack_settings, seal
 from .entries import (
     Configured,
-    Content,
     Counted,
     Created,
     Deleted,
-    Ended,
     Entry,
-    Moved,
-    Purged,
-    Removed,
+    MessagesMoved,
+    MessagesSent,
+    QueuePurged,
+    QueueRemoved,
     Reserved,
-    Sent,
+    StoredContent,
     Tasked,
+    TaskEndedEntry,
 )
-from .record import MoveTask, Record
+from .record import MoveTask, SqsRecord
 
 _INSERT_MESSAGES = "INSERT INTO messages VALUES"
 _MESSAGE = "(?, ?, NULL, 0, ?, 0.0, ?, ?, NULL, ?, ?)"
@@ -60,43 +60,46 @@ FORGET_ORPHANS = [
 _FEW = 5_000
 
 
-def take_down(entry: Entry) -> list[Run]:
+def take_down(entry: Entry) -> list[Statement]:
     """The statements that make the entry durable, in order."""
     match entry:
-        case Sent():
+        case MessagesSent():
             return _sent(entry)
         case Deleted(records):
             # Only messages whose insertion is written are deleted, so neither waits for the other.
-            return [Run(_DELETE_MESSAGES, ranges(records), is_free=True)]
+            return [Statement(_DELETE_MESSAGES, ranges(records), is_free=True)]
         case Counted(records):
             rows = [(r.receive_count, r.first_at_s, r.seq) for r in records]
-            return [Run(_COUNT_MESSAGE, rows)]
-        case Moved():
+            return [Statement(_COUNT_MESSAGE, rows)]
+        case MessagesMoved():
             return _moved(entry)
         case Reserved(below):
-            return [Run(_RESERVE, [(RESERVED, below)])]
+            return [Statement(_RESERVE, [(RESERVED, below)])]
         case Created(number, settings):
-            return [Run(_CREATE, [(number, pack_settings(settings))])]
+            return [Statement(_CREATE, [(number, pack_settings(settings))])]
         case Configured(number, settings, delays):
-            runs = [Run(_CONFIGURE, [(pack_settings(settings), number)])]
+            runs = [Statement(_CONFIGURE, [(pack_settings(settings), number)])]
             if delays:
-                runs.append(Run(_DELAY_MESSAGE, [(due_s, r.seq) for r, due_s in delays]))
+                runs.append(Statement(_DELAY_MESSAGE, [(due_s, r.seq) for r, due_s in delays]))
             return runs
-        case Removed(content, address):
-            gone = [Run(_REMOVE, [(content.number,)]), Run(_FORGET_TASKS, [(address.arn,)])]
+        case QueueRemoved(content, address):
+            gone = [
+                Statement(_REMOVE, [(content.number,)]),
+                Statement(_FORGET_TASKS, [(address.arn,)]),
+            ]
             return gone + _purged(content)
-        case Purged(content):
+        case QueuePurged(content):
             return _purged(content)
         case Tasked(task, forgotten):
-            forget = Run(_FORGET_TASK, [(each.number,) for each in forgotten])
-            return [forget, Run(_INSERT_TASK, [_task(task)])]
-        case Ended(task, status, reason):
-            return [Run(_END_TASK, [(status.value, reason, task.number)])]
+            forget = Statement(_FORGET_TASK, [(each.number,) for each in forgotten])
+            return [forget, Statement(_INSERT_TASK, [_task(task)])]
+        case TaskEndedEntry(task, status, reason):
+            return [Statement(_END_TASK, [(status.value, reason, task.number)])]
         case _:
             assert_never(entry)
 
 
-def _sent(entry: Sent) -> list[Run]:
+def _sent(entry: MessagesSent) -> list[Statement]:
     number, offset_s, arrival = entry.number, entry.unix_offset_s, entry.arrival
     rows = [
         (
@@ -110,17 +113,17 @@ def _sent(entry: Sent) -> list[Run]:
         )
         for r in arrival.records
     ]
-    runs = [Run(_INSERT_MESSAGES, rows, _MESSAGE, is_free=True)] if rows else []
+    runs = [Statement(_INSERT_MESSAGES, rows, _MESSAGE, is_free=True)] if rows else []
     if arrival.forgotten:
-        runs.append(Run(_FORGET_KEY, [(number, key) for key in arrival.forgotten]))
+        runs.append(Statement(_FORGET_KEY, [(number, key) for key in arrival.forgotten]))
     if arrival.keys:
         until_s = arrival.keys_until_s + offset_s
         keys = [(number, key, seq, until_s) for key, seq in arrival.keys]
-        runs.append(Run(_REMEMBER_KEY, keys, _KEY))
+        runs.append(Statement(_REMEMBER_KEY, keys, _KEY))
     return runs
 
 
-def _moved(entry: Moved) -> list[Run]:
+def _moved(entry: MessagesMoved) -> list[Statement]:
     rows = [
         (
             moved.seq,
@@ -133,24 +136,26 @@ def _moved(entry: Moved) -> list[Run]:
         )
         for record, number, moved in entry.pairs
     ]
-    runs = [Run(_MOVE_MESSAGE, rows)]
+    runs = [Statement(_MOVE_MESSAGE, rows)]
     if entry.has_new_bodies:
-        runs.append(Run(_REWRITE_BODY, [(moved.body, moved.seq) for _, _, moved in entry.pairs]))
+        runs.append(
+            Statement(_REWRITE_BODY, [(moved.body, moved.seq) for _, _, moved in entry.pairs])
+        )
     if entry.task is not None:
-        runs.append(Run(_PROGRESS, [(entry.moved, entry.task.number)]))
+        runs.append(Statement(_PROGRESS, [(entry.moved, entry.task.number)]))
     return runs
 
 
-def _purged(content: Content) -> list[Run]:
+def _purged(content: StoredContent) -> list[Statement]:
     """Delete few messages one by one, many by a search that begins with the oldest."""
     number, records, after = content.number, content.records, content.settled
     runs = []
     if len(records) > _FEW:
         after = next(iter(records)).seq - 1
     elif records:
-        runs.append(Run(_DELETE_MESSAGES, ranges(list(records))))
-    runs.append(Run(_PURGE_MESSAGES, [(after, number)]))
-    return [*runs, Run(_PURGE_KEYS, [(number,)])]
+        runs.append(Statement(_DELETE_MESSAGES, ranges(list(records))))
+    runs.append(Statement(_PURGE_MESSAGES, [(after, number)]))
+    return [*runs, Statement(_PURGE_KEYS, [(number,)])]
 
 
 def _task(task: MoveTask) -> tuple[object, ...]:
@@ -168,7 +173,7 @@ def _task(task: MoveTask) -> tuple[object, ...]:
     )
 
 
-def ranges(records: Sequence[Record]) -> list[tuple[int, int]]:
+def ranges(records: Sequence[SqsRecord]) -> list[tuple[int, int]]:
     """The numbers as ranges without gaps; a batch that is deleted whole is mostly one."""
     if len(records) == 1:
         return [(records[0].seq, records[0].seq)]
@@ -181,7 +186,7 @@ def ranges(records: Sequence[Record]) -> list[tuple[int, int]]:
     return found
 
 
-def _sorted_numbers(records: Iterable[Record]) -> list[int]:
+def _sorted_numbers(records: Iterable[SqsRecord]) -> list[int]:
     return sorted(record.seq for record in records)
 
 

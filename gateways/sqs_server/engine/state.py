@@ -13,35 +13,45 @@ from itertools import count
 from math import inf
 from sys import intern
 
-from ..model import Counts, NewMessage
-from ..settings import QueueSettings
+from ..model import NewMessage, QueueCounts
+from ..settings import SqsQueueSettings
 from .codec import check_text, pack_extra
 from .deduplication import (
     WINDOW_S,
     Attempts,
-    DeduplicationWindow,
-    Scope,
+    DeduplicationScope,
+    KeyWindow,
     key_in_group,
     key_in_queue,
 )
-from .line import FifoLine, Line, StandardLine
-from .record import DELAYED, GONE, IN_FLIGHT, LIMBO, VISIBLE, Arrival, Hold, Record, Taken
+from .line import FifoLine, SqsOrder, StandardLine
+from .record import (
+    DELAYED,
+    GONE,
+    IN_FLIGHT,
+    LIMBO,
+    VISIBLE,
+    NewMessages,
+    SqsRecord,
+    TakenBatch,
+    TimedHold,
+)
 
 
-class QueueState:
+class SqsQueueState:
     """Everything one queue knows. The caller promotes before it takes or looks."""
 
-    def __init__(self, settings: QueueSettings) -> None:
+    def __init__(self, settings: SqsQueueSettings) -> None:
         self.settings = settings
         self.is_fifo = settings.address.is_fifo
-        self.records: dict[int, Record] = {}
+        self.records: dict[int, SqsRecord] = {}
         """Every message, oldest first."""
-        self.agenda = Agenda()
+        self.agenda = HoldTimers()
         self.ages = Ages(self.records)
-        self.deduplication = DeduplicationWindow()
-        self._scope = Scope(settings.deduplicates_per_group)
+        self.deduplication = KeyWindow()
+        self._scope = DeduplicationScope(settings.deduplicates_per_group)
         self.attempts = Attempts()
-        self.line: Line = FifoLine() if self.is_fifo else StandardLine()
+        self.line: SqsOrder = FifoLine() if self.is_fifo else StandardLine()
         self.expiry_hint_s = inf
         """No message's retention ends before this Unix time."""
         self._counts = [0, 0, 0, 0, 0]
@@ -55,9 +65,9 @@ class QueueState:
 
     def prepare(
         self, messages: Sequence[NewMessage], *, first_seq: int, now_s: float, time_s: float
-    ) -> Arrival:
+    ) -> NewMessages:
         """Make records for the messages that are not duplicates; `add` stores them."""
-        arrival = Arrival(keys_until_s=now_s + WINDOW_S)
+        arrival = NewMessages(keys_until_s=now_s + WINDOW_S)
         records, numbers, own_delay_s = arrival.records, arrival.numbers, self.settings.delay_s
         if self.is_fifo:
             self.deduplication.forget(now_s)
@@ -72,7 +82,7 @@ class QueueState:
                     continue
             elif group is not None:
                 group = intern(group)
-            record = Record(seq, seq, message.body, extra, group, None, time_s)
+            record = SqsRecord(seq, seq, message.body, extra, group, None, time_s)
             delay_s = own_delay_s if message.delay_s is None else message.delay_s
             if delay_s > 0:
                 _delay(record, now_s + delay_s, arrival)
@@ -83,7 +93,9 @@ class QueueState:
             self.deduplication.keep(arrival.keys, arrival.keys_until_s)
         return arrival
 
-    def _admit(self, message: NewMessage, seq: int, now_s: float, arrival: Arrival) -> int | None:
+    def _admit(
+        self, message: NewMessage, seq: int, now_s: float, arrival: NewMessages
+    ) -> int | None:
         """Remember the key of a new message; the number of the original for a duplicate."""
         given, group = message.deduplication_id, message.group or ""
         if given is None:
@@ -96,12 +108,12 @@ class QueueState:
             arrival.keys.append((key, seq))
         return original
 
-    def withdraw(self, arrival: Arrival) -> None:
+    def withdraw(self, arrival: NewMessages) -> None:
         """Forget the keys of messages that were not accepted in the end."""
         for key, seq in arrival.keys:
             self.deduplication.withdraw(key, seq)
 
-    def add(self, records: Iterable[Record], delays: Iterable[Hold] = ()) -> None:
+    def add(self, records: Iterable[SqsRecord], delays: Iterable[TimedHold] = ()) -> None:
         """Store records in the order of their numbers, and the holds of those delayed."""
         known, append, ages, counts = self.records, self.line.append, self.ages, self._counts
         oldest_s = self.expiry_hint_s - self.settings.retention_s
@@ -124,7 +136,7 @@ class QueueState:
 
     def take(
         self, max_count: int, *, visibility_s: float, now_s: float, time_s: float, limit: float
-    ) -> tuple[Taken | None, list[Record]]:
+    ) -> tuple[TakenBatch | None, list[SqsRecord]]:
         """Hide up to `max_count` messages for a receiver.
 
         Those that were received `limit` times already go to limbo instead, and are returned
@@ -140,7 +152,7 @@ class QueueState:
         counts[VISIBLE] -= len(dead) + len(records)
         if not records:
             return None, dead
-        hold = Hold(now_s + visibility_s, records, now_s, len(records))
+        hold = TimedHold(now_s + visibility_s, records, now_s, len(records))
         for record in records:
             record.phase = IN_FLIGHT
             record.hold = hold
@@ -149,19 +161,19 @@ class QueueState:
                 record.first_at_s = time_s
         counts[IN_FLIGHT] += len(records)
         self.agenda.add(hold)
-        return Taken(records, [r.receive_count for r in records], hold), dead
+        return TakenBatch(records, [r.receive_count for r in records], hold), dead
 
-    def repeat(self, taken: Taken, *, visibility_s: float, now_s: float) -> Taken:
+    def repeat(self, taken: TakenBatch, *, visibility_s: float, now_s: float) -> TakenBatch:
         """Hide what an attempt took for longer, to be handed out once more."""
-        hold = Hold(now_s + visibility_s, taken.records, now_s)
-        repeated = Taken(taken.records, taken.receive_counts, hold, True)
+        hold = TimedHold(now_s + visibility_s, taken.records, now_s)
+        repeated = TakenBatch(taken.records, taken.receive_counts, hold, True)
         self.attempts.replace(taken, repeated)
         for record in taken.records:
             self._rehide(record, hold)
         self.agenda.add(hold)
         return repeated
 
-    def revoke(self, taken: Taken) -> None:
+    def revoke(self, taken: TakenBatch) -> None:
         """Undo a `take` that reached nobody: nothing is hidden, nothing counted."""
         for record in taken.records:
             if record.phase == IN_FLIGHT and record.hold is taken.hold:
@@ -172,9 +184,9 @@ class QueueState:
 
     # Visibility.
 
-    def change(self, changes: Iterable[tuple[Record, float]], *, now_s: float) -> None:
+    def change(self, changes: Iterable[tuple[SqsRecord, float]], *, now_s: float) -> None:
         """Hide messages for other times from now on, also those visible again by now."""
-        holds: dict[tuple[float, float, str | None], Hold] = {}
+        holds: dict[tuple[float, float, str | None], TimedHold] = {}
         for record, visibility_s in changes:
             if visibility_s <= 0:
                 if record.phase == IN_FLIGHT:
@@ -186,25 +198,25 @@ class QueueState:
             key = (visibility_s, taken_s, holder)
             hold = holds.get(key)
             if hold is None:
-                hold = holds[key] = Hold(now_s + visibility_s, [], taken_s, holder=holder)
+                hold = holds[key] = TimedHold(now_s + visibility_s, [], taken_s, holder=holder)
             self._keep_in_flight(record, hold)
         for hold in holds.values():
             self.agenda.add(hold)
 
-    def resume(self, records: Iterable[Record], hold: Hold) -> None:
+    def resume(self, records: Iterable[SqsRecord], hold: TimedHold) -> None:
         """Have messages in flight that were so when the server before this one crashed."""
         for record in records:
             self._keep_in_flight(record, hold)
         self.agenda.add(hold)
 
-    def _keep_in_flight(self, record: Record, hold: Hold) -> None:
+    def _keep_in_flight(self, record: SqsRecord, hold: TimedHold) -> None:
         if record.phase == VISIBLE:
             self._enter(record, IN_FLIGHT)
             self.line.withdraw(record)
         self._rehide(record, hold)
         hold.records.append(record)
 
-    def show(self, record: Record) -> None:
+    def show(self, record: SqsRecord) -> None:
         """Make a message in flight or in limbo visible."""
         self._unhold(record)
         self._enter(record, VISIBLE)
@@ -230,7 +242,7 @@ class QueueState:
 
     # Removing.
 
-    def send_to_limbo(self, records: Iterable[Record]) -> None:
+    def send_to_limbo(self, records: Iterable[SqsRecord]) -> None:
         """Keep messages from everybody until their removal is written down."""
         for record in records:
             if record.phase == LIMBO:
@@ -242,14 +254,14 @@ class QueueState:
             if phase != IN_FLIGHT:
                 self.line.withdraw(record)
 
-    def take_to_limbo(self, max_count: int) -> list[Record]:
+    def take_to_limbo(self, max_count: int) -> list[SqsRecord]:
         """Take the next visible messages out, to be moved to another queue."""
         records, _ = self.line.take(max_count, inf)
         for record in records:
             self._enter(record, LIMBO)
         return records
 
-    def remove(self, records: Iterable[Record]) -> None:
+    def remove(self, records: Iterable[SqsRecord]) -> None:
         """Remove messages in limbo for good; those gone already are skipped."""
         known, release = self.records, self.line.release
         for record in records:
@@ -261,7 +273,7 @@ class QueueState:
                     self._unhold(record)
                 release(record)
 
-    def restore(self, records: Iterable[Record], *, now_s: float) -> None:
+    def restore(self, records: Iterable[SqsRecord], *, now_s: float) -> None:
         """Put messages in limbo back to where they were, as far as time allows."""
         for record in records:
             if record.phase != LIMBO:
@@ -275,9 +287,9 @@ class QueueState:
                 self._enter(record, DELAYED)
                 self.line.put_back(record)
 
-    def postpone(self, records: Sequence[Record], *, until_s: float) -> None:
+    def postpone(self, records: Sequence[SqsRecord], *, until_s: float) -> None:
         """Hide messages in limbo for a while, to decide on them anew afterwards."""
-        hold = Hold(until_s, [], until_s)
+        hold = TimedHold(until_s, [], until_s)
         for record in records:
             if record.phase == LIMBO:
                 self._enter(record, IN_FLIGHT)
@@ -286,7 +298,7 @@ class QueueState:
         if hold.left:
             self.agenda.add(hold)
 
-    def expired(self, time_s: float) -> list[Record]:
+    def expired(self, time_s: float) -> list[SqsRecord]:
         """Send the messages to limbo whose retention is over."""
         records = self.ages.sent_before(time_s - self.settings.retention_s)
         self.send_to_limbo(records)
@@ -301,14 +313,16 @@ class QueueState:
 
     # Administration.
 
-    def reconfigure(self, settings: QueueSettings, *, now_s: float, time_s: float) -> None:
+    def reconfigure(self, settings: SqsQueueSettings, *, now_s: float, time_s: float) -> None:
         """Adopt other settings."""
         self._scope.change(settings.deduplicates_per_group, now_s)
         self._redelay(self.delays_under(settings, time_s=time_s), now_s - time_s)
         self.settings = settings
         self.expiry_hint_s = self.ages.oldest_s() + settings.retention_s
 
-    def delays_under(self, settings: QueueSettings, *, time_s: float) -> list[tuple[Record, float]]:
+    def delays_under(
+        self, settings: SqsQueueSettings, *, time_s: float
+    ) -> list[tuple[SqsRecord, float]]:
         """The messages that other settings delay otherwise, and until which Unix time, zero for
         no longer. AWS: the delay of a FIFO queue counts for messages already in it, too; that of
         a standard queue does not.
@@ -316,7 +330,7 @@ class QueueState:
         before_s, after_s = self.settings.delay_s, settings.delay_s
         if not self.is_fifo or before_s == after_s:
             return []
-        found: list[tuple[Record, float]] = []
+        found: list[tuple[SqsRecord, float]] = []
         for record in reversed(self.records.values()):
             if record.sent_at_s + max(before_s, after_s) <= time_s:
                 break
@@ -328,12 +342,12 @@ class QueueState:
                     found.append((record, 0.0))
         return found[::-1]
 
-    def _redelay(self, delays: Sequence[tuple[Record, float]], offset_s: float) -> None:
-        holds: dict[float, Hold] = {}
+    def _redelay(self, delays: Sequence[tuple[SqsRecord, float]], offset_s: float) -> None:
+        holds: dict[float, TimedHold] = {}
         for record, due_s in delays:
             self._unhold(record)
             if due_s:
-                hold = holds.setdefault(due_s, Hold(due_s + offset_s, []))
+                hold = holds.setdefault(due_s, TimedHold(due_s + offset_s, []))
                 self._rehide(record, hold)
                 hold.records.append(record)
                 self._enter(record, DELAYED)
@@ -363,29 +377,29 @@ class QueueState:
         self._counts = [0, 0, 0, 0, 0]
         return count
 
-    def counts(self, time_s: float) -> Counts:
+    def counts(self, time_s: float) -> QueueCounts:
         """Count what is here now."""
         oldest_s = self.ages.oldest_s()
-        return Counts(
+        return QueueCounts(
             visible=self._counts[VISIBLE],
             in_flight=self.in_flight_count,
             delayed=self._counts[DELAYED],
             oldest_age_s=None if oldest_s == inf else max(0.0, time_s - oldest_s),
         )
 
-    def _enter(self, record: Record, phase: int) -> None:
+    def _enter(self, record: SqsRecord, phase: int) -> None:
         self._counts[record.phase] -= 1
         self._counts[phase] += 1
         record.phase = phase
 
-    def _unhold(self, record: Record) -> None:
+    def _unhold(self, record: SqsRecord) -> None:
         hold, record.hold = record.hold, None
         if hold is not None and hold.release():
             self.agenda.note_stale()
             if self.is_fifo:
                 self.attempts.drop(hold)
 
-    def _rehide(self, record: Record, hold: Hold) -> None:
+    def _rehide(self, record: SqsRecord, hold: TimedHold) -> None:
         self._unhold(record)
         record.hold = hold
         hold.left += 1
@@ -400,15 +414,15 @@ def _pack_all(messages: Sequence[NewMessage]) -> list[bytes | None]:
     return [pack_extra(message) for message in messages]
 
 
-def _delay(record: Record, due_s: float, arrival: Arrival) -> None:
+def _delay(record: SqsRecord, due_s: float, arrival: NewMessages) -> None:
     hold = next((each for each in arrival.delays if each.due_s == due_s), None)
     if hold is None:
-        hold = Hold(due_s, [])
+        hold = TimedHold(due_s, [])
         arrival.delays.append(hold)
     hide(record, hold)
 
 
-def hide(record: Record, hold: Hold) -> None:
+def hide(record: SqsRecord, hold: TimedHold) -> None:
     """Delay a message that is in no queue yet."""
     record.phase = DELAYED
     record.hold = hold
@@ -428,13 +442,13 @@ class Ages:
     those that a redrive brought keep an older time, and are listed apart.
     """
 
-    def __init__(self, records: Mapping[int, Record]) -> None:
+    def __init__(self, records: Mapping[int, SqsRecord]) -> None:
         self._records = records
         self.latest_s = -inf
         """When the last message in order was sent: whoever adds one keeps this up to date."""
         self._elders: list[tuple[float, int]] = []
 
-    def note_elder(self, record: Record) -> None:
+    def note_elder(self, record: SqsRecord) -> None:
         """Take note of a message that was sent before another that came earlier."""
         heappush(self._elders, (record.sent_at_s, record.seq))
         if len(self._elders) > _WORTH_COMPACTING + 2 * len(self._records):
@@ -451,7 +465,7 @@ class Ages:
             return inf
         return min(first.sent_at_s, elders[0][0]) if elders else first.sent_at_s
 
-    def sent_before(self, cutoff_s: float) -> list[Record]:
+    def sent_before(self, cutoff_s: float) -> list[SqsRecord]:
         """Every message sent at that time or before, but those on their way out already."""
         found = {r.seq: r for r in self._elders_before(cutoff_s)}
         for record in self._records.values():
@@ -466,7 +480,7 @@ class Ages:
         self._elders.clear()
         self.latest_s = -inf
 
-    def _elders_before(self, cutoff_s: float) -> Iterable[Record]:
+    def _elders_before(self, cutoff_s: float) -> Iterable[SqsRecord]:
         elders, again = self._elders, []
         while elders and elders[0][0] <= cutoff_s:
             entry = heappop(elders)
@@ -484,7 +498,7 @@ class Ages:
 # Below this many stale entries rebuilding the heap costs more than it frees.
 
 
-class Agenda:
+class HoldTimers:
     """Holds by the time they end.
 
     A hold nobody is under is stale: skipped, and swept once stale ones are the majority, so
@@ -492,14 +506,14 @@ class Agenda:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Hold]] = []
+        self._heap: list[tuple[float, int, TimedHold]] = []
         self._tie = count()
         self._stale = 0
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def add(self, hold: Hold) -> None:
+    def add(self, hold: TimedHold) -> None:
         """Let a hold end when it is due."""
         heappush(self._heap, (hold.due_s, next(self._tie), hold))
 
@@ -523,12 +537,12 @@ class Agenda:
             self._stale = max(0, self._stale - 1)
         return heap[0][0] if heap else inf
 
-    def pop_due(self, now_s: float) -> Iterator[Hold]:
+    def pop_due(self, now_s: float) -> Iterator[TimedHold]:
         """Take the holds that are due, in the order they fell due."""
         while self.next_due_s() <= now_s:
             yield heappop(self._heap)[2]
 
-    def receives(self) -> Iterator[Hold]:
+    def receives(self) -> Iterator[TimedHold]:
         """The holds of receives that somebody is under, in no order."""
         return (hold for _, _, hold in self._heap if hold.left and hold.taken_s)
 

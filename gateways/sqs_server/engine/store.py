@@ -20,19 +20,19 @@ from pump.observability.log import get_logger
 from pump.serving import KeptLeases
 from pump.stores.file_lock import FileLock
 
-from ..._sqlite.database import Database, Run, to_the_end, translate
+from ..._sqlite.database import Database, Statement, to_the_end, translate
 from ..._sqlite.group_commit import Done, GroupCommit
-from .engine import Engine
+from .engine import SqsEngine
 from .entries import Entry, NullStore, Store
-from .leases import Lease, LeaseFile, lease_paths, read_leases
-from .record import Hold, Identity, Record
-from .recovery import Corrupted, Recovered, recover, set_aside
+from .leases import LeaseFile, NotedLease, lease_paths, read_leases
+from .record import FileIdentity, SqsRecord, TimedHold
+from .recovery import Corrupted, RecoveredState, recover, set_aside
 from .scribe import FORGET_ORPHANS, KEY, SCHEMA, take_down
 
 _log = get_logger("gateways.sqs_server")
 
 
-class SqliteStore:
+class SqsStore:
     """Durable: what it says is written survives the process and the machine (T3)."""
 
     def __init__(
@@ -50,7 +50,7 @@ class SqliteStore:
         self._database: Database | None = None
         self._journal: GroupCommit | None = None
 
-    async def open(self, engine: Engine) -> None:
+    async def open(self, engine: SqsEngine) -> None:
         """Make what is missing, for this user only, and recover what is there.
 
         `StorageFailed` when the folder cannot be used, the file is not ours or damaged (it
@@ -70,11 +70,11 @@ class SqliteStore:
         assert self._journal is not None, "open it first"
         return self._journal.append(take_down(entry), done)
 
-    def note_receive(self, hold: Hold, records: Sequence[Record], offset_s: float) -> None:
+    def note_receive(self, hold: TimedHold, records: Sequence[SqsRecord], offset_s: float) -> None:
         if self._leases is not None:
             self._leases.note(hold, records, offset_s)
 
-    def note_changes(self, records: Sequence[Record], offset_s: float) -> None:
+    def note_changes(self, records: Sequence[SqsRecord], offset_s: float) -> None:
         if self._leases is not None:
             self._leases.note_changes(records, offset_s)
 
@@ -121,16 +121,16 @@ class SqliteStore:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._lock.try_acquire()
 
-    async def _fill(self, engine: Engine, database: Database) -> None:
+    async def _fill(self, engine: SqsEngine, database: Database) -> None:
         # A new file gets its key before anybody is given an id made of it.
-        key = Identity.new().key
-        await database.commit([Run("INSERT OR IGNORE INTO meta VALUES (?, ?)", [(KEY, key)])])
+        key = FileIdentity.new().key
+        await database.commit([Statement("INSERT OR IGNORE INTO meta VALUES (?, ?)", [(KEY, key)])])
         recovered = await self._recover(engine, database)
         lost = [each for each in recovered.corrupted if engine.grave_of(each.number) is None]
         if lost:
             await self._set_aside(engine, database, lost)
         if recovered.orphans:
-            await database.commit([Run(sql, [()]) for sql in FORGET_ORPHANS])
+            await database.commit([Statement(sql, [()]) for sql in FORGET_ORPHANS])
         self._journal = GroupCommit(database)
         self._journal.start()
         for each in recovered.corrupted:
@@ -142,7 +142,7 @@ class SqliteStore:
             queue.stir()
 
     async def _set_aside(
-        self, engine: Engine, database: Database, lost: Sequence[Corrupted]
+        self, engine: SqsEngine, database: Database, lost: Sequence[Corrupted]
     ) -> None:
         names = {queue.number: queue.address.name for queue in engine.queues.values()}
         message_id = engine.identity.message_id
@@ -158,7 +158,7 @@ class SqliteStore:
                 path=str(self.path),
             )
 
-    def _bury(self, engine: Engine, corrupted: Corrupted) -> None:
+    def _bury(self, engine: SqsEngine, corrupted: Corrupted) -> None:
         id = engine.identity.message_id(corrupted.record.origin)
         queue, target = engine.bury_corrupted(corrupted.number, corrupted.record)
         _log.error(
@@ -169,20 +169,20 @@ class SqliteStore:
             path=str(self.path),
         )
 
-    async def _recover(self, engine: Engine, database: Database) -> Recovered:
+    async def _recover(self, engine: SqsEngine, database: Database) -> RecoveredState:
         try:
             return await database.read(partial(self._read, engine))
         except (msgspec.MsgspecError, ValueError, TypeError, KeyError) as error:
             detail = f"unreadable ({error}); restore a copy, or move it away and start anew"
             raise StorageFailed(str(self.path), detail) from error
 
-    def _read(self, engine: Engine, connection: Connection) -> Recovered:
+    def _read(self, engine: SqsEngine, connection: Connection) -> RecoveredState:
         if self._keeps_leases is KeptLeases.NEVER:
             for path in lease_paths(self.path.parent):
                 path.unlink(missing_ok=True)
         turns: list[int] = []
 
-        def leases_of(key: int) -> Mapping[int, Lease]:
+        def leases_of(key: int) -> Mapping[int, NotedLease]:
             turn, leases = read_leases(self.path.parent, key)
             turns.append(turn)
             return leases
@@ -192,7 +192,7 @@ class SqliteStore:
             self._leases = self._begin_leases(engine, turns[0])
         return recovered
 
-    def _begin_leases(self, engine: Engine, turn: int) -> LeaseFile:
+    def _begin_leases(self, engine: SqsEngine, turn: int) -> LeaseFile:
         identity, clock = engine.identity, engine.clock
         leases = LeaseFile(
             self.path.parent, key=identity.key, boot=identity.boot, live=engine.receives
@@ -210,4 +210,4 @@ def open_store(
     """The store for a folder, or without one a store that keeps nothing."""
     if folder is None:
         return NullStore()
-    return SqliteStore(folder, max_bytes=max_bytes, keeps_leases=keeps_leases)
+    return SqsStore(folder, max_bytes=max_bytes, keeps_leases=keeps_leases)

@@ -34,7 +34,7 @@ from ..errors import (
     serialization_exception,
     service_unavailable,
 )
-from ..protocol import Answer, Call, parse, render, render_error
+from ..protocol import Call, HttpAnswer, parse, render, render_error
 from .connection import Connection, HttpLimits, OrdinaryRequest, Reply
 from .sigv4 import SignedRequest, check_claim, request_timeout, request_too_large, verify
 
@@ -186,7 +186,7 @@ SERVER: Final = "pumphouse"
 
 
 def response_to(
-    request: web.BaseRequest, answer: Answer, *, is_last: bool, time_s: float
+    request: web.BaseRequest, answer: HttpAnswer, *, is_last: bool, time_s: float
 ) -> web.StreamResponse:
     """What aiohttp shall send; the connection is closed after the last."""
     if request.version == HttpVersion11 and request.method != "HEAD":
@@ -201,7 +201,7 @@ def response_to(
 class PlainResponse(web.StreamResponse):
     """Status, headers and body in one write to the transport."""
 
-    def __init__(self, answer: Answer, *, is_last: bool, time_s: float) -> None:
+    def __init__(self, answer: HttpAnswer, *, is_last: bool, time_s: float) -> None:
         super().__init__(status=answer.status)
         self._answer = answer
         self._is_last = is_last
@@ -226,7 +226,7 @@ class PlainResponse(web.StreamResponse):
         return
 
 
-def write_answer(answer: Answer, *, is_last: bool, time_s: float) -> bytes:
+def write_answer(answer: HttpAnswer, *, is_last: bool, time_s: float) -> bytes:
     """Status, headers and body, as they go over the wire."""
     status, headers, body = answer
     fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
@@ -429,7 +429,7 @@ class Exchange:
         is_last = self._is_closing
         return Reply(write_answer(answer, is_last=is_last, time_s=self._clock.time_s()), is_last)
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: Request) -> HttpAnswer:
         self._under_way += 1
         try:
             return await self._serve_or_refuse(request, self._request_ids.take())
@@ -438,7 +438,7 @@ class Exchange:
             if self._is_closing and not self._under_way:
                 self._at_rest.set()
 
-    async def _serve_or_refuse(self, request: Request, request_id: str) -> Answer:
+    async def _serve_or_refuse(self, request: Request, request_id: str) -> HttpAnswer:
         try:
             return await self._serve(request, request_id)
         except SqsError as error:
@@ -456,7 +456,7 @@ class Exchange:
             refusal = internal_failure()
         return render_error(refusal, request.headers, request_id)
 
-    async def _serve(self, request: Request, request_id: str) -> Answer:
+    async def _serve(self, request: Request, request_id: str) -> HttpAnswer:
         if not self._access.secrets:
             refusal = refusal_of(request.headers, self._access.allowed_hosts)
             if refusal is not None:
@@ -505,11 +505,11 @@ class Exchange:
                 raise refusal
         return call
 
-    def _health(self) -> Answer:
+    def _health(self) -> HttpAnswer:
         status = "closing" if self._is_closing else "ok"
         body = msgspec.json.encode({"status": status, "version": self._version})
         headers = {"Content-Type": "application/json"}
-        return Answer(503 if self._is_closing else 200, headers, body)
+        return HttpAnswer(503 if self._is_closing else 200, headers, body)
 
     def _verify(self, request: Request, body: bytes) -> None:
         signed = SignedRequest(

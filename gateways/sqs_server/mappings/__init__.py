@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .event_source import Counters, EventSource
+from .event_source import EventSource, MappingCounters
 
 Mapping = EventSource
 """What AWS calls it."""
 
-__all__ = ["Counters", "EventSource", "Mapping"]
+__all__ = ["EventSource", "Mapping", "MappingCounters"]

@@ -32,7 +32,7 @@ from ..config.model import MappingConfig
 from ..config.patterns import passes
 from ..engine import ReceiptProblem
 from ..errors import SqsError
-from ..model import Attribute, QueueAddress, Received
+from ..model import Attribute, QueueId, Received
 from ..operations.message_attributes import attributes_digest, body_digest
 from .function_code import FunctionCode, describe
 from .invoking import Failed, Invoker, MalformedResponse, Returned, failed_ids, make_context
@@ -41,7 +41,7 @@ _log = get_logger("gateways.sqs_server")
 
 
 @attrs.define
-class Counters:
+class MappingCounters:
     """What a mapping has done since it was made: calls, and messages by their fate."""
 
     invocations: int = 0
@@ -59,7 +59,7 @@ class EventSource:
 
     def __init__(
         self,
-        engine: QueueEngine,
+        engine: MappedQueues,
         queue: Any,
         config: MappingConfig,
         clock: Clock,
@@ -68,7 +68,7 @@ class EventSource:
     ) -> None:
         self.config = config
         self._clock = clock
-        self._address: QueueAddress = queue.settings.address
+        self._address: QueueId = queue.settings.address
         self._gatherer = Gatherer(engine, self._address, config, clock)
         code = FunctionCode(
             config.function,
@@ -80,13 +80,13 @@ class EventSource:
             code, clock, timeout_s=config.timeout_s, max_threads=config.max_concurrency
         )
         self._slots = asyncio.Semaphore(config.max_concurrency)
-        self._counters = Counters()
+        self._counters = MappingCounters()
         self._poller: asyncio.Task[None] | None = None
         self._is_draining = False
         self._is_over = asyncio.Event()
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> MappingCounters:
         """What it has done so far."""
         return attrs.evolve(self._counters, filtered=self._gatherer.filtered)
 
@@ -249,7 +249,7 @@ class Gatherer:
     """Receives for one mapping. One batch at a time; not to be shared by tasks."""
 
     def __init__(
-        self, engine: QueueEngine, address: QueueAddress, config: MappingConfig, clock: Clock
+        self, engine: MappedQueues, address: QueueId, config: MappingConfig, clock: Clock
     ) -> None:
         self._engine = engine
         self._address = address
@@ -385,13 +385,13 @@ class Gatherer:
 # What a mapping needs of the server: four operations of its engine.
 
 
-class QueueEngine(Protocol):
+class MappedQueues(Protocol):
     """The engine, as far as a poller uses it. A queue is whatever `find` returns (hence Any).
 
     Any of these raises StorageFailed when the disk refuses, and SqsError when SQS would.
     """
 
-    def find(self, address: QueueAddress) -> Any:
+    def find(self, address: QueueId) -> Any:
         """The queue, with its `settings`; None when there is none now."""
 
     async def receive(
@@ -433,13 +433,13 @@ class Item:
         return self.message.id
 
 
-def make_item(message: Received, address: QueueAddress, *, has_window: bool) -> Item:
+def make_item(message: Received, address: QueueId, *, has_window: bool) -> Item:
     """A received message, ready to be put into an event."""
     record = make_record(message, address, has_window=has_window)
     return Item(message, record, len(json.dumps(record, ensure_ascii=False).encode()))
 
 
-def make_record(message: Received, address: QueueAddress, *, has_window: bool) -> Record:
+def make_record(message: Received, address: QueueId, *, has_window: bool) -> Record:
     """One of an event's `Records`.
 
     Without message attributes there is no `md5OfMessageAttributes`; with a batching window,

@@ -19,7 +19,7 @@ from pump.errors import HandlerTimeout
 from pump.ids import new_id
 
 from ..._aws.sdk import DaemonThreads
-from ..model import QueueAddress, partition_of
+from ..model import QueueId, partition_of
 from .function_code import Contained, FunctionCode, FunctionExited, describe, trace_of
 
 _GRACE_S: Final = 1.0
@@ -51,7 +51,7 @@ class Invoker:
 
     async def invoke(self, event: dict[str, Any], context: LambdaContext) -> Returned | Failed:
         """Call the function once. Raises nothing but cancellation, which abandons the call."""
-        call = Call(self._code, event, context)
+        call = FunctionCall(self._code, event, context)
         future = self._threads.submit(call.run)
         try:
             outcome = await self._wait(future, self._timeout_s)
@@ -84,7 +84,7 @@ MEMORY_MB = 128
 
 
 @attrs.frozen
-class Identity:
+class CognitoIdentity:
     """Of a caller that came through Cognito: never here."""
 
     cognito_identity_id: str | None = None
@@ -104,7 +104,7 @@ class LambdaContext:
     memory_limit_in_mb: str = str(MEMORY_MB)
     """Text, as in Lambda's Python runtime."""
     client_context: None = None
-    identity: Identity = Identity()
+    identity: CognitoIdentity = CognitoIdentity()
     _remaining_s: Callable[[], float] = attrs.field(repr=False, eq=False)
 
     def get_remaining_time_in_millis(self) -> int:
@@ -117,7 +117,7 @@ class LambdaContext:
 
 
 def make_context(
-    function_name: str, address: QueueAddress, clock: Clock, timeout_s: float
+    function_name: str, address: QueueId, clock: Clock, timeout_s: float
 ) -> LambdaContext:
     """The context of an invocation that begins now."""
     request_id = str(UUID(new_id()))
@@ -228,7 +228,7 @@ class Failed:
     """A thread that goes on: nothing can stop it."""
 
 
-class Call:
+class FunctionCall:
     """One call of a function: `run` it in a thread, `cancel` it from any other."""
 
     def __init__(self, code: FunctionCode, event: dict[str, Any], context: LambdaContext) -> None:

@@ -11,11 +11,11 @@ import attrs
 
 from ..engine import MoveStatus, MoveTask
 from ..errors import invalid_parameter_value, resource_not_found
-from ..model import QueueAddress
+from ..model import QueueId
 from .parameters import Changes, find_by_arn, number_within, text
 
 if TYPE_CHECKING:
-    from ..engine import Engine, Queue
+    from ..engine import Queue, SqsEngine
     from ..protocol import Call
 
 MAX_RATE: Final = 500
@@ -26,7 +26,7 @@ MAX_TASKS: Final = 10
 class Moves:
     """Operations on move tasks."""
 
-    engine: Engine
+    engine: SqsEngine
     changes: Changes
 
     async def start_message_move_task(self, call: Call) -> Mapping[str, Any]:
@@ -55,7 +55,7 @@ class Moves:
     async def cancel_message_move_task(self, call: Call) -> Mapping[str, Any]:
         """Stop a running task; what it has moved stays moved."""
         task_id, arn = decode_handle(text(call.parameters, "TaskHandle"))
-        address = QueueAddress.from_arn(arn)
+        address = QueueId.from_arn(arn)
         source = None if address is None else self.engine.find(address)
         if source is None:
             raise resource_not_found()
@@ -79,7 +79,7 @@ class Moves:
             )
         return target
 
-    def _is_dead_letter_queue(self, address: QueueAddress) -> bool:
+    def _is_dead_letter_queue(self, address: QueueId) -> bool:
         return any(
             queue.settings.redrive is not None and queue.settings.redrive.target == address
             for queue in self.engine.queues.values()
@@ -97,7 +97,7 @@ def _number(call: Call, name: str, high: int) -> int | None:
     )
 
 
-def encode_handle(task_id: str, source: QueueAddress) -> str:
+def encode_handle(task_id: str, source: QueueId) -> str:
     """A task handle as AWS makes them, so that a tool that looks inside finds what it expects."""
     return base64.b64encode(
         json.dumps({"taskId": task_id, "sourceArn": source.arn}).encode()
@@ -117,7 +117,7 @@ def decode_handle(handle: str) -> tuple[str, str]:
     raise invalid_parameter_value("Value for parameter TaskHandle is invalid.")
 
 
-def _render(task: MoveTask, source: QueueAddress) -> dict[str, Any]:
+def _render(task: MoveTask, source: QueueId) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "Status": task.status.value,
         "SourceArn": source.arn,

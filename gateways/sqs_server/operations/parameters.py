@@ -25,11 +25,11 @@ from ..errors import (
     resource_not_found,
     too_many_entries_in_batch_request,
 )
-from ..model import QueueAddress
-from ..settings import QueueSettings
+from ..model import QueueId
+from ..settings import SqsQueueSettings
 
 if TYPE_CHECKING:
-    from ..engine import Engine, Queue
+    from ..engine import Queue, SqsEngine
     from ..protocol import Call
 
 
@@ -92,7 +92,7 @@ def optional_token(parameters: Parameters, name: str) -> str | None:
 # Which queue a call means: a URL of any host, a path or a bare name; or an ARN.
 
 
-def find_queue(engine: Engine, call: Call) -> Queue:
+def find_queue(engine: SqsEngine, call: Call) -> Queue:
     """The queue that QueueUrl names; SqsError when there is none.
 
     The account in the URL decides whose queue it is. The region is the request's, or where the
@@ -102,7 +102,7 @@ def find_queue(engine: Engine, call: Call) -> Queue:
     return locate(engine, address)
 
 
-def locate(engine: Engine, address: QueueAddress) -> Queue:
+def locate(engine: SqsEngine, address: QueueId) -> Queue:
     """The queue at an address, or in the only other region that has it; SqsError if none."""
     queue = engine.find(address) or _find_elsewhere(engine, address)
     if queue is None:
@@ -110,25 +110,25 @@ def locate(engine: Engine, address: QueueAddress) -> Queue:
     return queue
 
 
-def address_in(url: str, call: Call) -> QueueAddress:
+def address_in(url: str, call: Call) -> QueueId:
     """The address a queue URL gives, whatever its host: its last two parts are account and name."""
     return _address_in(url, call.account, call.region)
 
 
 @lru_cache(maxsize=1_024)  # clients name the same few queues in every call
-def _address_in(url: str, account: str, region: str) -> QueueAddress:
+def _address_in(url: str, account: str, region: str) -> QueueId:
     head, _, name = url.rpartition("/")
     owner = head.rpartition("/")[2]
     is_account = len(owner) == 12 and owner.isdecimal()
-    return QueueAddress(owner if is_account else account, region, name)
+    return QueueId(owner if is_account else account, region, name)
 
 
-def find_by_arn(engine: Engine, parameters: Parameters, name: str) -> Queue:
+def find_by_arn(engine: SqsEngine, parameters: Parameters, name: str) -> Queue:
     """The queue whose ARN is given as parameter `name`; SqsError when there is no such queue."""
     arn: str | None = parameters.get(name)
     if arn is None:
         raise missing_parameter(name)
-    address = QueueAddress.from_arn(arn)
+    address = QueueId.from_arn(arn)
     if address is None:
         raise invalid_parameter_value(
             f"You must use this format to specify the {name}: "
@@ -142,12 +142,12 @@ def find_by_arn(engine: Engine, parameters: Parameters, name: str) -> Queue:
     return queue
 
 
-def url_of(address: QueueAddress, call: Call) -> str:
+def url_of(address: QueueId, call: Call) -> str:
     """The URL by which this caller reaches the queue."""
     return f"{call.base_url}/{address.account}/{address.name}"
 
 
-def _find_elsewhere(engine: Engine, wanted: QueueAddress) -> Queue | None:
+def _find_elsewhere(engine: SqsEngine, wanted: QueueId) -> Queue | None:
     found = [
         queue
         for address, queue in engine.queues.items()
@@ -167,10 +167,12 @@ class Changes:
     that two at the same time (a tag and a permission) do not undo each other, they queue up here.
     """
 
-    engine: Engine
+    engine: SqsEngine
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock, init=False)
 
-    async def change(self, call: Call, decide: Callable[[QueueSettings], QueueSettings]) -> None:
+    async def change(
+        self, call: Call, decide: Callable[[SqsQueueSettings], SqsQueueSettings]
+    ) -> None:
         """Set the queue that the call names to what `decide` makes of its settings."""
         async with self.lock:
             queue = find_queue(self.engine, call)

@@ -15,8 +15,8 @@ import attrs
 from pump.clock import Clock
 
 from ..errors import invalid_attribute_value, invalid_value, missing_parameter, over_limit
-from ..model import QueueAddress, partition_of
-from ..settings import QueueSettings
+from ..model import QueueId, partition_of
+from ..settings import SqsQueueSettings
 from .parameters import Changes, text, texts
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Permissions:
         actions = _checked_actions(texts(call.parameters, "Actions"))
         accounts = _checked_accounts(texts(call.parameters, "AWSAccountIds"))
 
-        def add(settings: QueueSettings) -> QueueSettings:
+        def add(settings: SqsQueueSettings) -> SqsQueueSettings:
             policy = _policy(settings)
             statements: list[Any] = policy["Statement"]
             if any(_label_of(statement) == label for statement in statements):
@@ -91,7 +91,7 @@ class Permissions:
         """Takes away the statement with that label."""
         label = text(call.parameters, "Label")
 
-        def remove(settings: QueueSettings) -> QueueSettings:
+        def remove(settings: SqsQueueSettings) -> SqsQueueSettings:
             policy = _policy(settings)
             kept = [each for each in policy["Statement"] if _label_of(each) != label]
             if len(kept) == len(policy["Statement"]):
@@ -101,7 +101,9 @@ class Permissions:
         await self.changes.change(call, remove)
         return {}
 
-    def _with_policy(self, settings: QueueSettings, policy: Mapping[str, Any]) -> QueueSettings:
+    def _with_policy(
+        self, settings: SqsQueueSettings, policy: Mapping[str, Any]
+    ) -> SqsQueueSettings:
         return attrs.evolve(
             settings,
             policy=json.dumps(policy) if policy["Statement"] else None,
@@ -109,7 +111,7 @@ class Permissions:
         )
 
 
-def _policy(settings: QueueSettings) -> dict[str, Any]:
+def _policy(settings: SqsQueueSettings) -> dict[str, Any]:
     """The queue's policy with its statements in a list, or a new one."""
     if settings.policy is None:
         return {
@@ -123,7 +125,7 @@ def _policy(settings: QueueSettings) -> dict[str, Any]:
 
 
 def _statement(
-    address: QueueAddress, label: str, accounts: Sequence[str], actions: Sequence[str]
+    address: QueueId, label: str, accounts: Sequence[str], actions: Sequence[str]
 ) -> dict[str, Any]:
     partition = partition_of(address.region)
     principals = [f"arn:{partition}:iam::{account}:root" for account in accounts]

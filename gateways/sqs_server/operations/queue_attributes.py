@@ -1,4 +1,4 @@
-"""Queue attributes as clients write and read them: strings in, `QueueSettings` out, and back. Pure.
+"""Queue attributes as clients write and read them: strings to `SqsQueueSettings` and back. Pure.
 
 What needs other queues (does the dead-letter queue exist, does it allow this source) is decided in
 `queues.py`.
@@ -20,13 +20,13 @@ from ..errors import (
     invalid_attribute_value,
     invalid_value,
 )
-from ..model import Counts, QueueAddress
+from ..model import QueueCounts, QueueId
 from ..settings import (
     MAX_MESSAGE_BYTES,
-    QueueSettings,
     RedriveAllowPolicy,
     RedrivePermission,
     RedrivePolicy,
+    SqsQueueSettings,
 )
 from .permissions import check_policy
 
@@ -41,7 +41,7 @@ _ARN: Final = re.compile(r"arn(:[^:]+){4}:.+")
 _FEW_DIGITS: Final = re.compile(r"[0-9]{1,9}")
 
 
-def parse_redrive(source: QueueAddress, raw: str) -> RedrivePolicy | None:
+def parse_redrive(source: QueueId, raw: str) -> RedrivePolicy | None:
     """What a client set as RedrivePolicy; None when it takes the policy away."""
     if not raw:
         return None
@@ -125,8 +125,8 @@ def redrive_refusal(raw: str, reason: str) -> SqsError:
     return invalid_value("RedrivePolicy", raw, reason)
 
 
-def _target(source: QueueAddress, raw: str, arn: object) -> QueueAddress:
-    target = QueueAddress.from_arn(arn) if isinstance(arn, str) else None
+def _target(source: QueueId, raw: str, arn: object) -> QueueId:
+    target = QueueId.from_arn(arn) if isinstance(arn, str) else None
     if target is None:
         if isinstance(arn, str) and _ARN.fullmatch(arn) is not None:
             raise redrive_refusal(
@@ -156,7 +156,7 @@ def _receive_count(raw: str, value: object) -> int:
 
 def _are_arns(sources: object) -> bool:
     return isinstance(sources, list) and all(
-        isinstance(arn, str) and QueueAddress.from_arn(arn) is not None for arn in sources
+        isinstance(arn, str) and QueueId.from_arn(arn) is not None for arn in sources
     )
 
 
@@ -201,14 +201,14 @@ Changes = dict[str, Any]
 
 
 def parse_attributes(
-    address: QueueAddress, raw: Mapping[str, str], *, before: QueueSettings | None = None
-) -> QueueSettings:
+    address: QueueId, raw: Mapping[str, str], *, before: SqsQueueSettings | None = None
+) -> SqsQueueSettings:
     """The settings after `raw` was applied to those `before`, or to a new queue's.
 
     An empty value takes away what can be taken away. Times and tags are not attributes to set:
     they stay as they were.
     """
-    settings = QueueSettings(address=address) if before is None else before
+    settings = SqsQueueSettings(address=address) if before is None else before
     changes: Changes = {}
     for name, value in raw.items():
         # Public test suites send "VisibilityTimeout " with a space, and expect it to be taken.
@@ -225,7 +225,7 @@ def parse_attributes(
 
 
 def render_attributes(
-    settings: QueueSettings, names: Sequence[str], counts: Counts
+    settings: SqsQueueSettings, names: Sequence[str], counts: QueueCounts
 ) -> dict[str, str]:
     """What GetQueueAttributes answers; SqsError for a name SQS does not know."""
     for name in names:
@@ -237,7 +237,7 @@ def render_attributes(
 
 
 def differing_attribute(
-    before: QueueSettings, after: QueueSettings, names: Sequence[str]
+    before: SqsQueueSettings, after: SqsQueueSettings, names: Sequence[str]
 ) -> str | None:
     """The first of `names` in which two settings differ, as CreateQueue compares them."""
     for name in names:
@@ -246,19 +246,19 @@ def differing_attribute(
     return None
 
 
-def _compared(settings: QueueSettings, name: str) -> object:
+def _compared(settings: SqsQueueSettings, name: str) -> object:
     # The same policy may be written in several ways.
     if name == "RedrivePolicy":
         return settings.redrive
     if name == "RedriveAllowPolicy":
         return settings.redrive_allow
-    return _READERS[name](settings, Counts(visible=0, in_flight=0, delayed=0))
+    return _READERS[name](settings, QueueCounts(visible=0, in_flight=0, delayed=0))
 
 
 # Writing
 
 
-def _parse_number(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
+def _parse_number(settings: SqsQueueSettings, name: str, value: str, changes: Changes) -> None:
     field, low, high = _NUMBERS[name]
     # `int` would also take 1_0, digits of every script, and spaces.
     if not _NUMBER.fullmatch(value) or not low <= int(value) <= high:
@@ -273,28 +273,30 @@ def _parse_flag(name: str, value: str) -> bool:
     return lowered == "true"
 
 
-def _parse_fifo(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
+def _parse_fifo(settings: SqsQueueSettings, name: str, value: str, changes: Changes) -> None:
     if not settings.address.is_fifo:
         raise invalid_attribute_name(name)
     if not _parse_flag(name, value):
         raise invalid_attribute_value(name, "Modifying queue type is not supported.")
 
 
-def _parse_content_based(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
+def _parse_content_based(
+    settings: SqsQueueSettings, name: str, value: str, changes: Changes
+) -> None:
     if not settings.address.is_fifo:
         raise invalid_attribute_name(name)
     changes["content_based_deduplication"] = _parse_flag(name, value)
 
 
-def _parse_scope(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
+def _parse_scope(settings: SqsQueueSettings, name: str, value: str, changes: Changes) -> None:
     changes["deduplicates_per_group"] = _choose(settings, name, value, _SCOPES)
 
 
-def _parse_throughput(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
+def _parse_throughput(settings: SqsQueueSettings, name: str, value: str, changes: Changes) -> None:
     changes["is_high_throughput"] = _choose(settings, name, value, _THROUGHPUTS)
 
 
-def _choose(settings: QueueSettings, name: str, value: str, choices: Mapping[str, bool]) -> bool:
+def _choose(settings: SqsQueueSettings, name: str, value: str, choices: Mapping[str, bool]) -> bool:
     if not settings.address.is_fifo:
         raise SqsError(
             "InvalidAttributeName",
@@ -305,29 +307,31 @@ def _choose(settings: QueueSettings, name: str, value: str, choices: Mapping[str
     return choices[value]
 
 
-def _parse_redrive(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
+def _parse_redrive(settings: SqsQueueSettings, name: str, value: str, changes: Changes) -> None:
     changes["redrive"] = parse_redrive(settings.address, value)
 
 
-def _parse_redrive_allow(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
+def _parse_redrive_allow(
+    settings: SqsQueueSettings, name: str, value: str, changes: Changes
+) -> None:
     changes["redrive_allow"] = parse_redrive_allow(value)
 
 
-def _parse_policy(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
+def _parse_policy(settings: SqsQueueSettings, name: str, value: str, changes: Changes) -> None:
     if value:
         check_policy(value)
     changes["policy"] = value or None
 
 
-def _parse_key(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
+def _parse_key(settings: SqsQueueSettings, name: str, value: str, changes: Changes) -> None:
     changes["kms_key"] = value or None
 
 
-def _parse_managed(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
+def _parse_managed(settings: SqsQueueSettings, name: str, value: str, changes: Changes) -> None:
     changes["has_managed_encryption"] = _parse_flag(name, value)
 
 
-def _settle_encryption(settings: QueueSettings, changes: Changes) -> None:
+def _settle_encryption(settings: SqsQueueSettings, changes: Changes) -> None:
     """A queue has at most one kind of encryption; the one asked for last wins."""
     key = changes.get("kms_key")
     if key and changes.get("has_managed_encryption"):
@@ -338,11 +342,11 @@ def _settle_encryption(settings: QueueSettings, changes: Changes) -> None:
         changes["kms_key"] = None
 
 
-def _refuse_unknown(settings: QueueSettings, name: str, value: str, changes: Changes) -> None:
+def _refuse_unknown(settings: SqsQueueSettings, name: str, value: str, changes: Changes) -> None:
     raise invalid_attribute_name(name)
 
 
-_PARSERS: Final[Mapping[str, Callable[[QueueSettings, str, str, Changes], None]]] = {
+_PARSERS: Final[Mapping[str, Callable[[SqsQueueSettings, str, str, Changes], None]]] = {
     **dict.fromkeys(_NUMBERS, _parse_number),
     "FifoQueue": _parse_fifo,
     "ContentBasedDeduplication": _parse_content_based,
@@ -367,7 +371,7 @@ def _named(choices: Mapping[str, bool], value: bool) -> str:
     return next(name for name, meaning in choices.items() if meaning is value)
 
 
-_READERS: Final[Mapping[str, Callable[[QueueSettings, Counts], str | None]]] = {
+_READERS: Final[Mapping[str, Callable[[SqsQueueSettings, QueueCounts], str | None]]] = {
     "QueueArn": lambda settings, counts: settings.address.arn,
     "ApproximateNumberOfMessages": lambda settings, counts: str(counts.visible),
     "ApproximateNumberOfMessagesNotVisible": lambda settings, counts: str(counts.in_flight),

@@ -20,8 +20,8 @@ from ..errors import (
     queue_deleted_recently,
     queue_name_exists,
 )
-from ..model import FIFO_SUFFIX, QueueAddress
-from ..settings import QueueSettings
+from ..model import FIFO_SUFFIX, QueueId
+from ..settings import SqsQueueSettings
 from .parameters import (
     Changes,
     Parameters,
@@ -41,7 +41,7 @@ from .queue_attributes import (
 )
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..engine import SqsEngine
     from ..protocol import Call
 
 
@@ -52,19 +52,19 @@ _FIFO_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
 
 
 @attrs.frozen(eq=False)
-class Queues:
+class QueueOperations:
     """Operations on queues. `is_strict` adds AWS's pauses of 60 s after a deletion and a purge."""
 
-    engine: Engine
+    engine: SqsEngine
     changes: Changes
     clock: Clock
     is_strict: bool
-    _purged_at_s: dict[QueueAddress, float] = attrs.field(factory=dict, init=False)
+    _purged_at_s: dict[QueueId, float] = attrs.field(factory=dict, init=False)
 
     async def create_queue(self, call: Call) -> Mapping[str, Any]:
         """A new queue, or the one of that name if it has the attributes that were given."""
         raw = text_map(call.parameters, "Attributes")
-        address = QueueAddress(call.account, call.region, _queue_name(call.parameters, raw))
+        address = QueueId(call.account, call.region, _queue_name(call.parameters, raw))
         queue = self.engine.find(address)
         if queue is None:
             queue = await self.engine.create(self._new_settings(address, raw, call.parameters))
@@ -88,7 +88,7 @@ class Queues:
         if not name:
             raise _no_name()
         owner = optional_text(call.parameters, "QueueOwnerAWSAccountId")
-        address = QueueAddress(owner or call.account, call.region, name)
+        address = QueueId(owner or call.account, call.region, name)
         return {"QueueUrl": url_of(locate(self.engine, address).settings.address, call)}
 
     async def list_queues(self, call: Call) -> Mapping[str, Any]:
@@ -104,7 +104,7 @@ class Queues:
         result: dict[str, Any] = {}
         if shown:
             result["QueueUrls"] = [
-                url_of(QueueAddress(call.account, call.region, name), call) for name in shown
+                url_of(QueueId(call.account, call.region, name), call) for name in shown
             ]
         if token is not None:
             result["NextToken"] = token
@@ -121,7 +121,7 @@ class Queues:
         shown, token = page(names, call.parameters)
         result: dict[str, Any] = {
             "queueUrls": [
-                url_of(QueueAddress(target.account, target.region, name), call) for name in shown
+                url_of(QueueId(target.account, target.region, name), call) for name in shown
             ]
         }
         if token is not None:
@@ -142,7 +142,7 @@ class Queues:
         """Those given; the others stay as they are."""
         raw = text_map(call.parameters, "Attributes")
 
-        def change(settings: QueueSettings) -> QueueSettings:
+        def change(settings: SqsQueueSettings) -> SqsQueueSettings:
             if not raw:
                 raise missing_parameter("Attribute.Name")
             after = parse_attributes(settings.address, raw, before=settings)
@@ -166,8 +166,8 @@ class Queues:
         return {}
 
     def _new_settings(
-        self, address: QueueAddress, raw: Mapping[str, str], parameters: Parameters
-    ) -> QueueSettings:
+        self, address: QueueId, raw: Mapping[str, str], parameters: Parameters
+    ) -> SqsQueueSettings:
         if self.is_strict and self.engine.was_deleted_recently(address):
             raise queue_deleted_recently()
         settings = parse_attributes(address, raw)
@@ -177,7 +177,7 @@ class Queues:
         now_s = int(self.clock.time_s())
         return attrs.evolve(settings, created_at_s=now_s, modified_at_s=now_s, tags=tags)
 
-    def _check_dead_letter_queue(self, settings: QueueSettings, raw: Mapping[str, str]) -> None:
+    def _check_dead_letter_queue(self, settings: SqsQueueSettings, raw: Mapping[str, str]) -> None:
         if settings.redrive is None or "RedrivePolicy" not in raw:
             return
         target = self.engine.find(settings.redrive.target)
@@ -277,14 +277,14 @@ _KEY_RULE: Final = f"Tag keys must be between 1 and {_MAX_KEY} characters in len
 class Tags:
     """Operations on a queue's tags."""
 
-    engine: Engine
+    engine: SqsEngine
     changes: Changes
 
     async def tag_queue(self, call: Call) -> Mapping[str, Any]:
         """Adds tags; a tag that is there gets the new value."""
         added = text_map(call.parameters, "Tags")
 
-        def add(settings: QueueSettings) -> QueueSettings:
+        def add(settings: SqsQueueSettings) -> SqsQueueSettings:
             if not added:
                 raise missing_parameter("Tags")
             tags = {**settings.tags, **added}
@@ -298,7 +298,7 @@ class Tags:
         """Takes tags away; one that is not there is no error."""
         keys = texts(call.parameters, "TagKeys")
 
-        def remove(settings: QueueSettings) -> QueueSettings:
+        def remove(settings: SqsQueueSettings) -> SqsQueueSettings:
             if not keys:
                 raise invalid_parameter_value(_KEY_RULE)
             tags = {key: value for key, value in settings.tags.items() if key not in keys}

@@ -32,7 +32,7 @@ from .parameters import (
 )
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..engine import SqsEngine
     from ..protocol import Call
 
 
@@ -51,7 +51,7 @@ Reader = tuple[str, Callable[[Received], str | None]]
 class Receiving:
     """The operation that hands messages out."""
 
-    engine: Engine
+    engine: SqsEngine
 
     async def receive_message(self, call: Call) -> Mapping[str, Any]:
         """Up to ten messages; waits for the first when asked to."""
@@ -152,10 +152,10 @@ _BEYOND_LIMIT: Final = (
 
 
 @attrs.frozen(eq=False)
-class Receipts:
+class ReceiptOperations:
     """The operations that settle or keep what was received."""
 
-    engine: Engine
+    engine: SqsEngine
 
     async def delete_message(self, call: Call) -> Mapping[str, Any]:
         """Deleting twice succeeds twice."""

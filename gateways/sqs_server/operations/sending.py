@@ -19,7 +19,7 @@ from ..errors import (
     missing_parameter,
 )
 from ..model import Accepted, Attribute, NewMessage
-from ..settings import MAX_MESSAGE_BYTES, QueueSettings
+from ..settings import MAX_MESSAGE_BYTES, SqsQueueSettings
 from .message_attributes import (
     TRACE_HEADER,
     attributes_digest,
@@ -41,7 +41,7 @@ from .parameters import (
 )
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..engine import SqsEngine
     from ..protocol import Call
 
 
@@ -52,13 +52,13 @@ _SHAPE: Final = "SendMessageBatchRequestEntry"
 class Sending:
     """The operations that put messages into a queue; both return once they are durable."""
 
-    engine: Engine
+    engine: SqsEngine
 
     async def send_message(self, call: Call) -> Mapping[str, Any]:
         """One message."""
         queue = find_queue(self.engine, call)
         settings = queue.settings
-        outgoing = Intake.of(call, settings).read(call.parameters)
+        outgoing = SendTerms.of(call, settings).read(call.parameters)
         if outgoing.byte_count > settings.max_message_bytes:
             raise message_too_long(settings.max_message_bytes)
         [accepted] = await self.engine.send(queue, [outgoing.message])
@@ -68,7 +68,7 @@ class Sending:
         """Up to ten; those that are refused do not keep the others from being sent."""
         queue = find_queue(self.engine, call)
         entries = read_entries(call.parameters, _SHAPE)
-        intake = Intake.of(call, queue.settings)
+        intake = SendTerms.of(call, queue.settings)
         _check_whole(entries, intake)
         ready, failures = _read_all(entries, intake)
         if not ready:
@@ -78,7 +78,7 @@ class Sending:
         return answer(successes, failures)
 
 
-def _check_whole(entries: Sequence[Parameters], intake: Intake) -> None:
+def _check_whole(entries: Sequence[Parameters], intake: SendTerms) -> None:
     """What refuses a FIFO queue's batch as a whole although only one entry is wrong, as on AWS."""
     if not intake.is_fifo:
         return
@@ -93,7 +93,7 @@ def _check_whole(entries: Sequence[Parameters], intake: Intake) -> None:
 
 
 def _read_all(
-    entries: Sequence[Parameters], intake: Intake
+    entries: Sequence[Parameters], intake: SendTerms
 ) -> tuple[list[Outgoing], list[dict[str, Any]]]:
     """The messages, and each refusal as it is answered; SqsError when together too long."""
     ready: list[Outgoing] = []
@@ -161,17 +161,17 @@ class Outgoing(msgspec.Struct):
         return told
 
 
-class Intake(msgspec.Struct, frozen=True):
+class SendTerms(msgspec.Struct, frozen=True):
     """What the messages of one call have in common: the queue's terms, and who sends."""
 
-    settings: QueueSettings
+    settings: SqsQueueSettings
     is_fifo: bool
     sender: str
     trace_header: str | None
     """The trace the request itself belongs to."""
 
     @classmethod
-    def of(cls, call: Call, settings: QueueSettings) -> Self:
+    def of(cls, call: Call, settings: SqsQueueSettings) -> Self:
         """For the messages of a call to a queue of these settings."""
         return cls(settings, settings.address.is_fifo, call.sender, call.trace_header)
 

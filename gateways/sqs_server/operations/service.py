@@ -11,12 +11,12 @@ from ..errors import unknown_operation
 from .moves import Moves
 from .parameters import Changes
 from .permissions import Permissions
-from .queues import Queues, Tags
-from .receiving import Receipts, Receiving
+from .queues import QueueOperations, Tags
+from .receiving import ReceiptOperations, Receiving
 from .sending import Sending
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..engine import SqsEngine
     from ..protocol import Call
 
 Operation = Callable[["Call"], Awaitable[Mapping[str, Any]]]
@@ -29,10 +29,10 @@ class Operations:
     pauses AWS asks for: 60 s between deleting a queue and making it again, and between purges.
     """
 
-    def __init__(self, engine: Engine, *, clock: Clock, is_strict: bool = False) -> None:
+    def __init__(self, engine: SqsEngine, *, clock: Clock, is_strict: bool = False) -> None:
         changes = Changes(engine)
-        queues = Queues(engine, changes, clock, is_strict)
-        sending, receiving, receipts = Sending(engine), Receiving(engine), Receipts(engine)
+        queues = QueueOperations(engine, changes, clock, is_strict)
+        sending, receiving, receipts = Sending(engine), Receiving(engine), ReceiptOperations(engine)
         permissions, tags = Permissions(changes, clock), Tags(engine, changes)
         moves = Moves(engine, changes)
         self._operations: dict[str, Operation] = {

@@ -11,10 +11,10 @@ from uuid import uuid4
 
 from ..errors import SqsError, missing_action, serialization_exception, unknown_operation
 from . import aws_json, aws_query, query_json, xml_answer
-from .call import Answer, Call, base_url_of, identify, trace_of
+from .call import Call, HttpAnswer, base_url_of, identify, trace_of
 from .catalog import OPERATIONS
 
-__all__ = ["OPERATIONS", "Answer", "Call", "parse", "render", "render_error", "speaks_json"]
+__all__ = ["OPERATIONS", "Call", "HttpAnswer", "parse", "render", "render_error", "speaks_json"]
 
 # AWS refuses these at a queue's address: they are not about a queue.
 _NOT_AT_A_QUEUE = frozenset({"CreateQueue", "ListQueues"})
@@ -70,7 +70,7 @@ def _read_query(path: str, query: str, body: bytes, base_url: str) -> tuple[str,
     return operation, parameters
 
 
-def render(call: Call, result: Mapping[str, Any], request_id: str | None = None) -> Answer:
+def render(call: Call, result: Mapping[str, Any], request_id: str | None = None) -> HttpAnswer:
     """The answer to a call, in the protocol it came in."""
     if call.is_json:
         write = aws_json.write_result
@@ -81,7 +81,7 @@ def render(call: Call, result: Mapping[str, Any], request_id: str | None = None)
 
 def render_error(
     error: SqsError, headers: Mapping[str, str], request_id: str | None = None
-) -> Answer:
+) -> HttpAnswer:
     """A refusal, in the protocol that the request's headers speak; it need not have been a call."""
     if speaks_json(headers):
         write = aws_json.write_error

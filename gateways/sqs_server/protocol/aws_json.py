@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from ..errors import SqsError, serialization_exception, unknown_operation
-from .call import Answer, is_list, is_map, is_shape, members_of
+from .call import HttpAnswer, is_list, is_map, is_shape, members_of
 from .catalog import OPERATIONS
 
 TARGET: Final = "x-amz-target"
@@ -109,13 +109,13 @@ def _in_awss_words(error: msgspec.ValidationError) -> str:
     return f"{_TOKENS.get(got, got)} can not be converted to {_WANTED.get(wanted, wanted)}"
 
 
-def write_result(operation: str, result: Mapping[str, Any], request_id: str) -> Answer:
+def write_result(operation: str, result: Mapping[str, Any], request_id: str) -> HttpAnswer:
     """The answer to a call; operations that give nothing answer with an empty body."""
     body = _encoder.encode(result) if OPERATIONS[operation].result is not None else b""
-    return Answer(200, {"Content-Type": _CONTENT_TYPE, "x-amzn-RequestId": request_id}, body)
+    return HttpAnswer(200, {"Content-Type": _CONTENT_TYPE, "x-amzn-RequestId": request_id}, body)
 
 
-def write_error(error: SqsError, request_id: str) -> Answer:
+def write_error(error: SqsError, request_id: str) -> HttpAnswer:
     """A refusal; SDKs take its code from the header, as the older protocol spells it."""
     fault = "Sender" if error.is_senders_fault else "Receiver"
     headers = {
@@ -125,6 +125,6 @@ def write_error(error: SqsError, request_id: str) -> Answer:
     }
     # What a header held may be repeated in a message, and need not have been text.
     message = error.message.encode(errors="replace").decode()
-    return Answer(
+    return HttpAnswer(
         error.status, headers, _encoder.encode({"__type": error.type, "message": message})
     )

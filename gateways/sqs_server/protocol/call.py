@@ -49,7 +49,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return f"Call({self.operation!r}, account={self.account!r}, region={self.region!r})"
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """What goes back over HTTP."""
 
     status: int
@@ -73,7 +73,7 @@ class Wire:
 
 
 @attrs.frozen
-class Member:
+class ShapeMember:
     """One member of a shape: its query spelling and its Python type without annotations."""
 
     wire: Wire
@@ -81,19 +81,19 @@ class Member:
 
 
 @cache
-def members_of(shape: Any) -> Mapping[str, Member]:
+def members_of(shape: Any) -> Mapping[str, ShapeMember]:
     """The members of a `TypedDict` by their JSON names."""
     hints = get_type_hints(shape, include_extras=True)
     return {name: _member(name, hint) for name, hint in hints.items()}
 
 
-def _member(name: str, hint: Any) -> Member:
+def _member(name: str, hint: Any) -> ShapeMember:
     if get_origin(hint) is Annotated:
         bare, *extras = get_args(hint)
         for extra in extras:
             if isinstance(extra, Wire):
-                return Member(extra, bare)
-    return Member(Wire(name), hint)
+                return ShapeMember(extra, bare)
+    return ShapeMember(Wire(name), hint)
 
 
 def is_shape(type_: Any) -> bool:
@@ -127,7 +127,7 @@ _HOST: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?:
 
 
 @attrs.frozen
-class Identity:
+class CallerIdentity:
     """The account and region of a request, and the name its messages are sent under."""
 
     account: str
@@ -135,10 +135,10 @@ class Identity:
     sender: str
 
 
-_NOBODY: Final = Identity(DEFAULT_ACCOUNT, DEFAULT_REGION, DEFAULT_ACCOUNT)
+_NOBODY: Final = CallerIdentity(DEFAULT_ACCOUNT, DEFAULT_REGION, DEFAULT_ACCOUNT)
 
 
-def identify(headers: Mapping[str, str], query: str) -> Identity:
+def identify(headers: Mapping[str, str], query: str) -> CallerIdentity:
     """Read the credential scope of the Authorization header or of a presigned URL."""
     found = _CREDENTIAL.search(headers.get("authorization", ""))
     if found:
@@ -151,14 +151,14 @@ def identify(headers: Mapping[str, str], query: str) -> Identity:
 
 
 @lru_cache(maxsize=1024)
-def _identity_of(credential: str) -> Identity:
+def _identity_of(credential: str) -> CallerIdentity:
     # access key/date/region/sqs/aws4_request
     key, _, scope = credential.partition("/")
     parts = scope.split("/")
     region = parts[1] if len(parts) > 1 and _REGION.fullmatch(parts[1]) else DEFAULT_REGION
     # An access key of 12 digits is an account of its own, so that tests can be kept apart.
     account = key if _ACCOUNT.fullmatch(key) else DEFAULT_ACCOUNT
-    return Identity(account, region, key if _ACCESS_KEY.fullmatch(key) else account)
+    return CallerIdentity(account, region, key if _ACCESS_KEY.fullmatch(key) else account)
 
 
 def trace_of(headers: Mapping[str, str]) -> str | None:

@@ -276,7 +276,7 @@ class BatchResultErrorEntry(TypedDict, total=False):
 
     Id: str
     Code: str
-    Message: str
+    ReceivedMessage: str
     SenderFault: bool
 
 
@@ -310,7 +310,7 @@ class ChangeMessageVisibilityBatchResult(TypedDict, total=False):
     Failed: Failed
 
 
-class Message(TypedDict, total=False):
+class ReceivedMessage(TypedDict, total=False):
     """One received message."""
 
     MessageId: str
@@ -325,7 +325,7 @@ class Message(TypedDict, total=False):
 class ReceiveMessageResult(TypedDict, total=False):
     """ReceiveMessage."""
 
-    Messages: Annotated[list[Message], Wire("Message")]
+    Messages: Annotated[list[ReceivedMessage], Wire("Message")]
 
 
 class ListQueueTagsResult(TypedDict, total=False):
@@ -376,7 +376,7 @@ class CancelMessageMoveTaskResult(TypedDict, total=False):
 
 
 @attrs.frozen
-class Operation:
+class OperationShape:
     """What one operation takes, and what it gives if it gives anything."""
 
     request: Any
@@ -388,32 +388,34 @@ class Operation:
         return "QueueUrl" in members_of(self.request)
 
 
-OPERATIONS: Final[Mapping[str, Operation]] = {
-    "AddPermission": Operation(AddPermissionRequest),
-    "CancelMessageMoveTask": Operation(CancelMessageMoveTaskRequest, CancelMessageMoveTaskResult),
-    "ChangeMessageVisibility": Operation(ChangeMessageVisibilityRequest),
-    "ChangeMessageVisibilityBatch": Operation(
+OPERATIONS: Final[Mapping[str, OperationShape]] = {
+    "AddPermission": OperationShape(AddPermissionRequest),
+    "CancelMessageMoveTask": OperationShape(
+        CancelMessageMoveTaskRequest, CancelMessageMoveTaskResult
+    ),
+    "ChangeMessageVisibility": OperationShape(ChangeMessageVisibilityRequest),
+    "ChangeMessageVisibilityBatch": OperationShape(
         ChangeMessageVisibilityBatchRequest, ChangeMessageVisibilityBatchResult
     ),
-    "CreateQueue": Operation(CreateQueueRequest, QueueUrlResult),
-    "DeleteMessage": Operation(DeleteMessageRequest),
-    "DeleteMessageBatch": Operation(DeleteMessageBatchRequest, DeleteMessageBatchResult),
-    "DeleteQueue": Operation(QueueRequest),
-    "GetQueueAttributes": Operation(GetQueueAttributesRequest, GetQueueAttributesResult),
-    "GetQueueUrl": Operation(GetQueueUrlRequest, QueueUrlResult),
-    "ListDeadLetterSourceQueues": Operation(
+    "CreateQueue": OperationShape(CreateQueueRequest, QueueUrlResult),
+    "DeleteMessage": OperationShape(DeleteMessageRequest),
+    "DeleteMessageBatch": OperationShape(DeleteMessageBatchRequest, DeleteMessageBatchResult),
+    "DeleteQueue": OperationShape(QueueRequest),
+    "GetQueueAttributes": OperationShape(GetQueueAttributesRequest, GetQueueAttributesResult),
+    "GetQueueUrl": OperationShape(GetQueueUrlRequest, QueueUrlResult),
+    "ListDeadLetterSourceQueues": OperationShape(
         ListDeadLetterSourceQueuesRequest, ListDeadLetterSourceQueuesResult
     ),
-    "ListMessageMoveTasks": Operation(ListMessageMoveTasksRequest, ListMessageMoveTasksResult),
-    "ListQueueTags": Operation(QueueRequest, ListQueueTagsResult),
-    "ListQueues": Operation(ListQueuesRequest, ListQueuesResult),
-    "PurgeQueue": Operation(QueueRequest),
-    "ReceiveMessage": Operation(ReceiveMessageRequest, ReceiveMessageResult),
-    "RemovePermission": Operation(RemovePermissionRequest),
-    "SendMessage": Operation(SendMessageRequest, SendMessageResult),
-    "SendMessageBatch": Operation(SendMessageBatchRequest, SendMessageBatchResult),
-    "SetQueueAttributes": Operation(SetQueueAttributesRequest),
-    "StartMessageMoveTask": Operation(StartMessageMoveTaskRequest, StartMessageMoveTaskResult),
-    "TagQueue": Operation(TagQueueRequest),
-    "UntagQueue": Operation(UntagQueueRequest),
+    "ListMessageMoveTasks": OperationShape(ListMessageMoveTasksRequest, ListMessageMoveTasksResult),
+    "ListQueueTags": OperationShape(QueueRequest, ListQueueTagsResult),
+    "ListQueues": OperationShape(ListQueuesRequest, ListQueuesResult),
+    "PurgeQueue": OperationShape(QueueRequest),
+    "ReceiveMessage": OperationShape(ReceiveMessageRequest, ReceiveMessageResult),
+    "RemovePermission": OperationShape(RemovePermissionRequest),
+    "SendMessage": OperationShape(SendMessageRequest, SendMessageResult),
+    "SendMessageBatch": OperationShape(SendMessageBatchRequest, SendMessageBatchResult),
+    "SetQueueAttributes": OperationShape(SetQueueAttributesRequest),
+    "StartMessageMoveTask": OperationShape(StartMessageMoveTaskRequest, StartMessageMoveTaskResult),
+    "TagQueue": OperationShape(TagQueueRequest),
+    "UntagQueue": OperationShape(UntagQueueRequest),
 }

@@ -12,14 +12,14 @@ from typing import Any, Final, get_args
 import msgspec
 
 from ..errors import SqsError
-from .call import Answer, Member, is_list, is_map, is_shape, members_of
+from .call import HttpAnswer, ShapeMember, is_list, is_map, is_shape, members_of
 from .catalog import OPERATIONS
 
 _CONTENT_TYPE: Final = "application/json"
 _SMALL: Final = {"Messages": "messages", "QueueUrls": "queueUrls"}
 
 
-def write_result(operation: str, result: Mapping[str, Any], request_id: str) -> Answer:
+def write_result(operation: str, result: Mapping[str, Any], request_id: str) -> HttpAnswer:
     """The answer to a call."""
     response: dict[str, Any] = {"ResponseMetadata": {"RequestId": request_id}}
     shape = OPERATIONS[operation].result
@@ -28,7 +28,7 @@ def write_result(operation: str, result: Mapping[str, Any], request_id: str) -> 
     return _answer(200, {f"{operation}Response": response}, request_id)
 
 
-def write_error(error: SqsError, request_id: str) -> Answer:
+def write_error(error: SqsError, request_id: str) -> HttpAnswer:
     """A refusal."""
     body = {
         "Error": {
@@ -42,9 +42,9 @@ def write_error(error: SqsError, request_id: str) -> Answer:
     return _answer(error.status, body, request_id)
 
 
-def _answer(status: int, body: Mapping[str, Any], request_id: str) -> Answer:
+def _answer(status: int, body: Mapping[str, Any], request_id: str) -> HttpAnswer:
     headers = {"Content-Type": _CONTENT_TYPE, "x-amzn-RequestId": request_id}
-    return Answer(status, headers, msgspec.json.encode(body))
+    return HttpAnswer(status, headers, msgspec.json.encode(body))
 
 
 def _structure(shape: Any, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,13 +54,13 @@ def _structure(shape: Any, value: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _value(member: Member, value: Any) -> Any:
+def _value(member: ShapeMember, value: Any) -> Any:
     if is_shape(member.type):
         return _structure(member.type, value)
     if is_list(member.type):
-        item = Member(member.wire, get_args(member.type)[0])
+        item = ShapeMember(member.wire, get_args(member.type)[0])
         return [_value(item, inner) for inner in value]
     if is_map(member.type):
-        wire, item = member.wire, Member(member.wire, get_args(member.type)[1])
+        wire, item = member.wire, ShapeMember(member.wire, get_args(member.type)[1])
         return [{wire.key: key, wire.value: _value(item, inner)} for key, inner in value.items()]
     return value

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Final, get_args
 
 from ..errors import SqsError
-from .call import Answer, Wire, is_list, is_map, is_shape, members_of
+from .call import HttpAnswer, Wire, is_list, is_map, is_shape, members_of
 from .catalog import OPERATIONS
 
 NAMESPACE: Final = "http://queue.amazonaws.com/doc/2012-11-05/"
@@ -25,7 +25,7 @@ _SPECIAL: Final = re.compile("[&<>\r]|[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\
 _ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
 
 
-def write_result(operation: str, result: Mapping[str, Any], request_id: str) -> Answer:
+def write_result(operation: str, result: Mapping[str, Any], request_id: str) -> HttpAnswer:
     """The answer to a call."""
     pieces = [_DECLARATION, f'<{operation}Response xmlns="{NAMESPACE}">']
     shape = OPERATIONS[operation].result
@@ -41,7 +41,7 @@ def write_result(operation: str, result: Mapping[str, Any], request_id: str) -> 
     return _answer(200, pieces, request_id)
 
 
-def write_error(error: SqsError, request_id: str) -> Answer:
+def write_error(error: SqsError, request_id: str) -> HttpAnswer:
     """A refusal; a request without an action gets the bare element that AWS gives."""
     if error.query_code == "MissingAction":
         return _answer(error.status, ["<UnknownOperationException/>"], request_id)
@@ -64,9 +64,9 @@ def _escaped(found: re.Match[str]) -> str:
     return _ESCAPES.get(found[0], "\ufffd")
 
 
-def _answer(status: int, pieces: list[str], request_id: str) -> Answer:
+def _answer(status: int, pieces: list[str], request_id: str) -> HttpAnswer:
     headers = {"Content-Type": _CONTENT_TYPE, "x-amzn-RequestId": request_id}
-    return Answer(status, headers, "".join(pieces).encode())
+    return HttpAnswer(status, headers, "".join(pieces).encode())
 
 
 @cache

@@ -15,7 +15,7 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
 from ..counters import Labels
 from ..metrics import Also, Metrics
-from ..metrics_catalogue import BOUNDS_S, CATALOGUE, Kind, Record, described
+from ..metrics_catalogue import BOUNDS_S, CATALOGUE, MetricKind, Record, described
 from .tracing import Trouble
 
 
@@ -27,7 +27,7 @@ class Instruments:
         self._metrics = metrics
         self._made: set[str] = set()
         for metric in CATALOGUE.values():
-            if metric.kind is Kind.GAUGE:
+            if metric.kind is MetricKind.GAUGE:
                 meter.create_observable_up_down_counter(
                     metric.name,
                     callbacks=[partial(self._levels, metric.name)],

@@ -26,7 +26,7 @@ from .instruments import Instruments, durations_through
 from .tracing import SCOPE, Tracing, Trouble, own_version
 
 if TYPE_CHECKING:
-    from ...loop.processing import Ending
+    from ...loop.processing import DeliveryResult
     from ...subscription import Subscription
     from ..counters import Counters
 
@@ -205,7 +205,7 @@ class OpenTelemetry:
     ) -> AbstractContextManager[None]:
         return self._told.settling(subscription, settlements)
 
-    def settled(self, subscription: Subscription, endings: Sequence[Ending]) -> None:
+    def settled(self, subscription: Subscription, endings: Sequence[DeliveryResult]) -> None:
         self._told.settled(subscription, endings)
 
     def extended(self, subscription: Subscription, count: int) -> None:
@@ -276,7 +276,7 @@ class Both:
             self._tracing.settling(subscription, settlements),
         )
 
-    def settled(self, subscription: Subscription, endings: Sequence[Ending]) -> None:
+    def settled(self, subscription: Subscription, endings: Sequence[DeliveryResult]) -> None:
         self._metrics.settled(subscription, endings)
 
     def extended(self, subscription: Subscription, count: int) -> None:

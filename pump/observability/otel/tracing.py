@@ -1,12 +1,12 @@
 """Tracing: the `Telemetry` that makes spans, by OpenTelemetry's messaging conventions.
 
-| span      | kind     | belongs to the trace of                                             |
-|-----------|----------|---------------------------------------------------------------------|
+| span      | kind     | belongs to the trace of                                               |
+|-----------|----------|-----------------------------------------------------------------------|
 | `create`  | producer | whoever sends; one a message of a batch, and what the message carries |
-| `send`    | producer | whoever sends; what a single message carries (client for a batch)   |
-| `receive` | client   | the sender, if all messages come from one trace; else one of its own |
-| `process` | consumer | the sender                                                          |
-| `settle`  | client   | as `receive`                                                        |
+| `send`    | producer | whoever sends; what a single message carries (client for a batch)     |
+| `receive` | client   | the sender, if all messages come from one trace; else one of its own  |
+| `process` | consumer | the sender                                                            |
+| `settle`  | client   | as `receive`                                                          |
 
 `receive` and `settle` link to what created each of their messages. An empty receive makes no span.
 """
@@ -52,7 +52,7 @@ from ..log import get_logger
 from ..telemetry import failure_name, is_failed, messaging_system
 
 if TYPE_CHECKING:
-    from ...loop.processing import Ending
+    from ...loop.processing import DeliveryResult
     from ...subscription import Subscription
     from ..counters import Counters
 
@@ -70,7 +70,7 @@ def own_version() -> str:
 
 
 @attrs.frozen
-class Known:
+class SpanTemplate:
     """What all spans of one operation on one queue have in common."""
 
     title: str
@@ -90,7 +90,7 @@ class Tracing:
         self.tracer: Tracer
         self._clock: Clock = SYSTEM_CLOCK
         self._system = ""
-        self._known: dict[tuple[str, str], Known] = {}
+        self._known: dict[tuple[str, str], SpanTemplate] = {}
 
     def use(self, provider: TracerProvider) -> None:
         """Make spans through this provider from now on."""
@@ -154,7 +154,7 @@ class Tracing:
     def watching(self, subscription: Subscription, in_hand: Callable[[], int]) -> None:
         """No span."""
 
-    def settled(self, subscription: Subscription, endings: Sequence[Ending]) -> None:
+    def settled(self, subscription: Subscription, endings: Sequence[DeliveryResult]) -> None:
         """No span."""
 
     def extended(self, subscription: Subscription, count: int) -> None:
@@ -168,11 +168,11 @@ class Tracing:
 
     # -- for the spans -----------------------------------------------------------------------------
 
-    def known(self, operation: str, queue: str) -> Known:
+    def known(self, operation: str, queue: str) -> SpanTemplate:
         """What every span of this operation says."""
         found = self._known.get((operation, queue))
         if found is None:
-            found = self._known[operation, queue] = Known(
+            found = self._known[operation, queue] = SpanTemplate(
                 f"{operation} {queue}",
                 {
                     SYSTEM: self._system,

@@ -23,7 +23,7 @@ from ...retrying import is_passing, pause, settle_all
 from ...subscription import MakeChannels, Subscription
 from .options import StreamOptions
 from .rows import Spotted, text
-from .spool import Entry, Segment, Spool
+from .spool import Segment, Spool, SpoolEntry
 
 Offset = Mapping[str, Any]
 _LOOK_S = 1.0
@@ -49,7 +49,7 @@ class Feed:
         self._clock = clock
         self._lock_s = lock_s
         self._spool = Spool(options.spool, options.place.queue) if spool is None else spool
-        self._intake: Intake | None = None
+        self._intake: SpoolIntake | None = None
         self._drain: Drain | None = None
         self._committed = 0
 
@@ -58,7 +58,7 @@ class Feed:
         yet.
         """
         await self._take_spool()
-        self._intake = Intake(self._gateway, self._options, self._spool, self._clock)
+        self._intake = SpoolIntake(self._gateway, self._options, self._spool, self._clock)
         await self._intake.open()
 
     async def aclose(self) -> None:
@@ -112,7 +112,7 @@ class Feed:
             await self._clock.sleep(_LOCK_POLL_S)
 
     @property
-    def _opened(self) -> Intake:
+    def _opened(self) -> SpoolIntake:
         assert self._intake is not None, "open the feed first"
         return self._intake
 
@@ -133,7 +133,7 @@ class Feed:
         while not drain.is_done:
             await self._drain_some(intake, drain, 2**31)
 
-    async def _drain_some(self, intake: Intake, drain: Drain, limit: int) -> None:
+    async def _drain_some(self, intake: SpoolIntake, drain: Drain, limit: int) -> None:
         """Until there is something to read, or the drain is done."""
         while not drain.is_done:
             if drain.is_round_over:
@@ -200,7 +200,7 @@ class Filled:
     """It ended because no more messages came."""
 
 
-class Intake:
+class SpoolIntake:
     """Receives from one queue into an open spool, through a gateway that it opens when needed."""
 
     def __init__(
@@ -389,9 +389,9 @@ def _key(delivery: Delivery) -> str | None:
     return text(f"{delivery.broker_id} {delivery.message.id}")
 
 
-def _entry(delivery: Delivery, queue: str) -> Entry:
+def _entry(delivery: Delivery, queue: str) -> SpoolEntry:
     spotted = Spotted(message=delivery.message, queue=queue, attempt=delivery.attempt)
-    return Entry(spotted=spotted, key=_key(delivery))
+    return SpoolEntry(spotted=spotted, key=_key(delivery))
 
 
 # Drain: when a query that is to read what is there, and no more, is done. Pure.

@@ -22,7 +22,7 @@ _Reads = Mapping[str, tuple[str, Callable[[str], Any]]]
 
 
 @attrs.frozen(kw_only=True)
-class Place:
+class QueueReference:
     """A queue and the way to it. The URL may hold a secret, and reaches no repr."""
 
     url: str = attrs.field(repr=False)
@@ -37,7 +37,7 @@ class Place:
 class SnapshotOptions:
     """What a batch read is told."""
 
-    place: Place
+    place: QueueReference
     max_count: int | None = None
     lease: timedelta = timedelta(minutes=2)
 
@@ -46,7 +46,7 @@ class SnapshotOptions:
 class StreamOptions:
     """What a stream is told."""
 
-    place: Place
+    place: QueueReference
     spool: Path
     max_per_batch: int = 10_000
     """The most messages of one micro-batch."""
@@ -64,7 +64,7 @@ class StreamOptions:
 class SinkOptions:
     """What a write is told."""
 
-    place: Place
+    place: QueueReference
     job: str | None = None
     """Names the ids: the same job writes the same rows under the same ids."""
     lanes: int = 8
@@ -126,13 +126,13 @@ def _read(given: Mapping[str, str], reads: _Reads) -> dict[str, Any]:
     return values
 
 
-def _place(given: Mapping[str, str], *, is_shared_enough: bool) -> Place:
+def _place(given: Mapping[str, str], *, is_shared_enough: bool) -> QueueReference:
     url, queue = given.get("gateway", ""), given.get("queue", "")
     if not url.strip():
         raise ConfigurationError("gateway", url, "name the broker, such as sqs://eu-west-1")
     if not queue.strip():
         raise ConfigurationError("queue", queue, "name a queue")
-    place = Place(url=url, queue=queue)
+    place = QueueReference(url=url, queue=queue)
     can = place.gateway().capabilities
     if not can.is_shared:
         remedy = (

@@ -30,7 +30,7 @@ _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
 
-class Written(WriterCommitMessage):
+class TaskResult(WriterCommitMessage):
     """What a task has sent."""
 
     def __init__(self, row_count: int) -> None:
@@ -48,9 +48,9 @@ class PumpWriter(DataSourceArrowWriter):
         # Drawn once, on the driver: a task that is tried again makes the same ids.
         self._job = options.job or new_id()
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> TaskResult:
         ids = RowIds(job=self._job, partition=_task().partitionId())
-        return Written(asyncio.run(send_partition(self._options, iterator, ids)))
+        return TaskResult(asyncio.run(send_partition(self._options, iterator, ids)))
 
 
 class PumpStreamWriter(DataSourceStreamArrowWriter):
@@ -62,11 +62,11 @@ class PumpStreamWriter(DataSourceStreamArrowWriter):
         _check(schema, overwrite=overwrite)
         self._options = options
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> TaskResult:
         task = _task()
         job = self._options.job or task.getLocalProperty(_QUERY)
         ids = RowIds(job=f"{job}/{task.getLocalProperty(_BATCH)}", partition=task.partitionId())
-        return Written(asyncio.run(send_partition(self._options, iterator, ids)))
+        return TaskResult(asyncio.run(send_partition(self._options, iterator, ids)))
 
 
 def _task() -> Any:

@@ -55,7 +55,7 @@ class Segment:
 
 
 @attrs.frozen(kw_only=True)
-class Entry:
+class SpoolEntry:
     """A message on its way into a segment; `key` tells it from every other one at its broker."""
 
     spotted: Spotted
@@ -107,7 +107,7 @@ class Spool:
         """The number of the newest segment; 0 before there is one."""
         return self._segments[-1].number if self._segments else 0
 
-    def write(self, entries: Sequence[Entry]) -> Segment:
+    def write(self, entries: Sequence[SpoolEntry]) -> Segment:
         """Write the next segment under a temporary name, and return once it is on the disk."""
         segment = Segment(number=self.last + 1, row_count=len(entries))
         path = self._temporary(segment)

@@ -46,7 +46,7 @@ _WATCH_S = 1.0
 """How often depth is shown while a slice runs."""
 
 
-class Driver:
+class RunDriver:
     """One run. `run` it once; `stop` ends it cooperatively, and called again at once."""
 
     def __init__(

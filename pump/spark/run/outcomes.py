@@ -22,7 +22,7 @@ from ...capabilities import Capabilities
 from ...clock import SYSTEM_CLOCK, Clock
 from ...errors import StorageFailed, UnsupportedOperation
 from ...events import Event, LeaseLostEvent, OutcomeEvent
-from ...loop.processing import Ending, outcome_event, status_of
+from ...loop.processing import DeliveryResult, outcome_event, status_of
 from ...message import Delivery
 from ...observability import vocabulary
 from ...observability.log import get_logger
@@ -67,7 +67,7 @@ class OutcomesFirstPort:
         self._clock = clock
         self._roomy = asyncio.Event()
         # By settlement: the settler comes again with the same one, and lost ones just vanish.
-        self._rows: MutableMapping[Ending, asyncio.Future[None]] = WeakKeyDictionary()
+        self._rows: MutableMapping[DeliveryResult, asyncio.Future[None]] = WeakKeyDictionary()
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
         """As the port does, within the room and the quota; without either it only waits.
@@ -134,9 +134,9 @@ class OutcomesFirstPort:
         return taken
 
     async def _record(self, settlements: Sequence[Settlement]) -> None:
-        endings = [each for each in settlements if isinstance(each, Ending)]
+        endings = [each for each in settlements if isinstance(each, DeliveryResult)]
         events: list[OutcomeEvent] = []
-        fresh: list[Ending] = []
+        fresh: list[DeliveryResult] = []
         for ending in endings:
             status = status_of(ending)
             if status is not None and not self._has_row(ending):
@@ -153,7 +153,7 @@ class OutcomesFirstPort:
             else:
                 written.result()
 
-    def _has_row(self, ending: Ending) -> bool:
+    def _has_row(self, ending: DeliveryResult) -> bool:
         """Whether its row is written, or about to be; one that failed is written anew."""
         written = self._rows.get(ending)
         return written is not None and (not written.done() or written.exception() is None)

@@ -22,7 +22,7 @@ from .summary import TaskSummary
 class TaskPlan:
     """One slice's tasks: which app, on what, and until when."""
 
-    luggage: Luggage
+    luggage: AppReference
     subscriptions: tuple[str, ...]
     """Those the app has on the driver, in their order."""
     gateway: str | None = attrs.field(default=None, repr=False)
@@ -96,7 +96,7 @@ class TaskFailed(PumpError):
 
 
 @attrs.frozen(kw_only=True)
-class Named:
+class AppByName:
     """An app in a module, and the folders to look for the module in."""
 
     target: str
@@ -104,17 +104,17 @@ class Named:
 
 
 @attrs.frozen(kw_only=True)
-class Packed:
+class AppByValue:
     """An app, pickled."""
 
     blob: bytes = attrs.field(repr=False)
     folders: tuple[str, ...] = ()
 
 
-Luggage = Named | Packed
+AppReference = AppByName | AppByValue
 
 
-def packed(app: App) -> Luggage:
+def packed(app: App) -> AppReference:
     """The app, ready to travel. `ConfigurationError` says what of it cannot."""
     named = _name_of(app)
     if named is not None:
@@ -122,7 +122,7 @@ def packed(app: App) -> Luggage:
     from pyspark import cloudpickle
 
     try:
-        return Packed(blob=cloudpickle.dumps(app), folders=_folders())
+        return AppByValue(blob=cloudpickle.dumps(app), folders=_folders())
     except Exception as error:  # broad: whatever a part of the user's raises when it is pickled
         raise ConfigurationError(
             "app",
@@ -132,12 +132,12 @@ def packed(app: App) -> Luggage:
         ) from error
 
 
-def unpacked(luggage: Luggage) -> App:
+def unpacked(luggage: AppReference) -> App:
     """The app, in the task. Raises what its module, or a part of it, raises when it is loaded."""
     for folder in luggage.folders:
         if folder not in sys.path and Path(folder).is_dir():
             sys.path.insert(0, folder)
-    if isinstance(luggage, Named):
+    if isinstance(luggage, AppByName):
         from ...loading import load_app
 
         return load_app(luggage.target)
@@ -159,14 +159,14 @@ def _folders() -> tuple[str, ...]:
     return tuple(found)
 
 
-def _name_of(app: App) -> Named | None:
+def _name_of(app: App) -> AppByName | None:
     """Where the app can be imported from, if it can: handlers of that module mean that one."""
     for name, module in list(sys.modules.items()):
         if name == "__main__" or not getattr(module, "__file__", None):
             continue
         for attribute, value in list(vars(module).items()):
             if value is app:
-                return Named(target=f"{name}:{attribute}", folders=_folders())
+                return AppByName(target=f"{name}:{attribute}", folders=_folders())
     return None
 
 

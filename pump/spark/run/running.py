@@ -22,8 +22,8 @@ from ...observability import vocabulary
 from ...observability.log import get_logger
 from ...stores.ledger.parquet_ledger import ParquetLedger
 from ...stores.ledger.reading import DEFAULT_FOLDER, ledger_from
-from .driver import Driver, Listener, Silent
-from .plan import Cluster, Luggage, SparkRunOptions, TaskPlan, packed
+from .driver import Listener, RunDriver, Silent
+from .plan import AppReference, Cluster, SparkRunOptions, TaskPlan, packed
 from .slicing import RunFolder, run_folder
 from .summary import SparkRun
 
@@ -45,11 +45,11 @@ class Work:
 
     app: App
     options: SparkRunOptions
-    luggage: Luggage
+    luggage: AppReference
     ledger: ParquetLedger
 
     @classmethod
-    def of(cls, app: App, options: SparkRunOptions, luggage: Luggage | None = None) -> Work:
+    def of(cls, app: App, options: SparkRunOptions, luggage: AppReference | None = None) -> Work:
         """Raise what would keep the app from running on any Spark."""
         app.check()
         check_gateway(app.built_gateway().capabilities)
@@ -62,7 +62,7 @@ class Work:
     ) -> SparkRun:
         """Run slices until the run ends."""
         plan = self._plan(folder, is_disk_shared=cluster.is_one_machine)
-        driver = Driver(self.app, self.options, plan, cluster, listener)
+        driver = RunDriver(self.app, self.options, plan, cluster, listener)
         with stops.told_to(driver.stop):
             return await driver.run()
 

@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 
 from ...errors import StorageFailed
 from .rows import translated
-from .schema import COLUMNS, VERSION, Kind, Row
-from .tally import NO_FAILURES, Query, Tally, bucket_edges
+from .schema import COLUMNS, VERSION, ColumnKind, Row
+from .tally import NO_FAILURES, LedgerTally, Query, bucket_edges
 
 _TYPES = {
-    Kind.INTEGER: pa.int32(),
-    Kind.REAL: pa.float64(),
-    Kind.TEXT: pa.string(),
-    Kind.TIME: pa.timestamp("us", tz="UTC"),
+    ColumnKind.INTEGER: pa.int32(),
+    ColumnKind.REAL: pa.float64(),
+    ColumnKind.TEXT: pa.string(),
+    ColumnKind.TIME: pa.timestamp("us", tz="UTC"),
 }
 SCHEMA = pa.schema(
     [pa.field(each.name, _TYPES[each.kind], nullable=each.is_nullable) for each in COLUMNS],
@@ -55,12 +55,12 @@ def _record_batch(rows: list[Row]) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def tally_file(path: Path, query: Query, tally: Tally) -> int | None:
+def tally_file(path: Path, query: Query, tally: LedgerTally) -> int | None:
     """Add what a file holds, but for its failures; say when the newest of these was.
 
     `StorageFailed`, and nothing added, for a file that is none of the ledger's.
     """
-    counted = Tally()
+    counted = LedgerTally()
     newest_us = None
     for table in _tables(path, _COUNTED, query):
         _count(table, query, counted)
@@ -106,7 +106,7 @@ def _tables(path: Path, columns: list[str], query: Query) -> Iterator[Any]:
         for batch in file.iter_batches(batch_size=_ROWS_A_PART, columns=columns):
             table = pa.Table.from_batches([batch])
             at = columns.index("time")
-            time_us = table["time"].cast(_TYPES[Kind.TIME], safe=False).cast(pa.int64())
+            time_us = table["time"].cast(_TYPES[ColumnKind.TIME], safe=False).cast(pa.int64())
             table = table.set_column(at, "time_us", time_us).filter(_condition(query))
             if table.num_rows:
                 yield table
@@ -126,14 +126,14 @@ def check_columns(found: Any, path: Path) -> None:
             raise StorageFailed(str(path), f"{why}; move it away")
 
 
-def _fits(found: Any, kind: Kind) -> bool:
+def _fits(found: Any, kind: ColumnKind) -> bool:
     if pa.types.is_dictionary(found):
         found = found.value_type
     fits = {
-        Kind.INTEGER: pa.types.is_integer,
-        Kind.REAL: pa.types.is_floating,
-        Kind.TEXT: lambda type_: pa.types.is_string(type_) or pa.types.is_large_string(type_),
-        Kind.TIME: pa.types.is_timestamp,
+        ColumnKind.INTEGER: pa.types.is_integer,
+        ColumnKind.REAL: pa.types.is_floating,
+        ColumnKind.TEXT: lambda type_: pa.types.is_string(type_) or pa.types.is_large_string(type_),
+        ColumnKind.TIME: pa.types.is_timestamp,
     }
     return bool(fits[kind](found))
 
@@ -145,7 +145,7 @@ def _condition(query: Query) -> Any:
     return condition
 
 
-def _count(table: Any, query: Query, tally: Tally) -> None:
+def _count(table: Any, query: Query, tally: LedgerTally) -> None:
     slots = pc.divide(pc.subtract(table["time_us"], query.origin_us), query.slot_us)
     by_slot = _grouped({"slot": slots, "status": table["status"]})
     for row in by_slot:

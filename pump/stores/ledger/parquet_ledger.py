@@ -103,7 +103,7 @@ class ParquetStore:
     def __init__(self, folder: Path, options: RollOptions) -> None:
         self._folder = folder
         self._options = options
-        self._journal: Journal | None = None
+        self._journal: LedgerJournal | None = None
         self._refused: set[Path] = set()
 
     @property
@@ -160,12 +160,12 @@ class ParquetStore:
             if journal is not None:
                 journal.close(removing=not journal.row_count)
 
-    def _own_journal(self) -> Journal:
+    def _own_journal(self) -> LedgerJournal:
         if self._journal is None:
             folder = self._folder / JOURNALS
             with translated(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-            self._journal = Journal.create(folder)
+            self._journal = LedgerJournal.create(folder)
         return self._journal
 
     def _roll_own(self) -> None:
@@ -184,7 +184,7 @@ class ParquetStore:
         if path in self._refused or (self._journal is not None and path == self._journal.path):
             return
         try:
-            journal = Journal.take(path)
+            journal = LedgerJournal.take(path)
             if journal is None:
                 return
             row_count = journal.row_count
@@ -200,7 +200,7 @@ class ParquetStore:
             if row_count:
                 _log.info(vocabulary.JOURNAL_ADOPTED, path=str(path), count=row_count)
 
-    def _roll(self, journal: Journal) -> None:
+    def _roll(self, journal: LedgerJournal) -> None:
         temporary = journal.path.with_suffix(TEMPORARY_SUFFIX)
         while (range_ := journal.plan(self._options.roll_rows)) is not None:
             name = file_name(journal.writer, range_)
@@ -210,7 +210,7 @@ class ParquetStore:
             journal.forget(range_)
         temporary.unlink(missing_ok=True)
 
-    def _set_aside(self, journal: Journal, error: StorageFailed) -> None:
+    def _set_aside(self, journal: LedgerJournal, error: StorageFailed) -> None:
         self._journal = None
         journal.close()
         self._refuse(journal.path, error)
@@ -402,7 +402,7 @@ class Range(NamedTuple):
     last: int
 
 
-class Journal:
+class LedgerJournal:
     """An open journal, whose lock this process holds. Blocking; for one thread."""
 
     def __init__(self, path: Path, lock: FileLock) -> None:

@@ -19,7 +19,7 @@ from .parquet_ledger import ParquetLedger, Range, parquet_module, waiting_rows
 from .rows import translated
 from .schema import Row
 from .sqlite_ledger import FORMAT, SqliteLedger, snapshot
-from .tally import Query, Tally, tally_rows, tally_table
+from .tally import LedgerTally, Query, tally_rows, tally_table
 
 _ROWS_AT_ONCE = 5_000
 _Batches = Iterator[tuple[int, list[Row]]]
@@ -31,7 +31,7 @@ class LedgerReader(Protocol):
     def oldest_us(self) -> int | None:
         """When its first row was; None when there are none."""
 
-    def tally(self, query: Query) -> Tally:
+    def tally(self, query: Query) -> LedgerTally:
         """What its rows come to."""
 
 
@@ -48,8 +48,8 @@ class SqliteReader:
             [oldest_us] = connection.execute("SELECT min(time) FROM outcomes").fetchone()
             return None if oldest_us is None else int(oldest_us)
 
-    def tally(self, query: Query) -> Tally:
-        tally = Tally()
+    def tally(self, query: Query) -> LedgerTally:
+        tally = LedgerTally()
         with snapshot(self.path, FORMAT) as connection:
             if _has_table(connection):
                 tally_table(connection, query, tally)
@@ -65,7 +65,7 @@ class ParquetReader:
     def oldest_us(self) -> int | None:
         found: list[int] = []
         with ExitStack() as stack:
-            for _, batches in self._journals(stack, Tally()):
+            for _, batches in self._journals(stack, LedgerTally()):
                 # What cannot be read the tally names; the rest is there all the same. All of it:
                 # where a clock was set back, the first row is not the oldest.
                 with suppress(StorageFailed):
@@ -79,8 +79,8 @@ class ParquetReader:
                 break
         return min(found, default=None)
 
-    def tally(self, query: Query) -> Tally:
-        tally = Tally()
+    def tally(self, query: Query) -> LedgerTally:
+        tally = LedgerTally()
         with ExitStack() as stack:
             # The journals first: what is rolled meanwhile is then seen twice, and counted once;
             # the other way round it would not be seen at all.
@@ -92,14 +92,14 @@ class ParquetReader:
                 _tally_journal(path, batches, rolled, query, tally)
         return tally
 
-    def _journals(self, stack: ExitStack, tally: Tally) -> Iterator[tuple[Path, _Batches]]:
+    def _journals(self, stack: ExitStack, tally: LedgerTally) -> Iterator[tuple[Path, _Batches]]:
         for path in parquet_ledger.journals_in(self.folder):
             try:
                 yield path, stack.enter_context(waiting_rows(path))
             except StorageFailed as error:
                 _skip(path, error, tally)
 
-    def _files(self, query: Query, tally: Tally) -> Iterator[tuple[date, Path]]:
+    def _files(self, query: Query, tally: LedgerTally) -> Iterator[tuple[date, Path]]:
         for day, day_folder in parquet_ledger.days_in(self.folder):
             if day >= parquet_ledger.day_of(query.since_us):
                 for path in _data_files(day_folder, tally):
@@ -115,7 +115,9 @@ class ParquetReader:
             return None
         return oldest_us
 
-    def _tally_files(self, files: list[tuple[date, Path]], query: Query, tally: Tally) -> None:
+    def _tally_files(
+        self, files: list[tuple[date, Path]], query: Query, tally: LedgerTally
+    ) -> None:
         failed: list[tuple[int, Path]] = []
         for _, path in files:
             try:
@@ -127,7 +129,9 @@ class ParquetReader:
                 failed.append((newest_us, path))
         self._find_failures(failed, query, tally)
 
-    def _find_failures(self, failed: list[tuple[int, Path]], query: Query, tally: Tally) -> None:
+    def _find_failures(
+        self, failed: list[tuple[int, Path]], query: Query, tally: LedgerTally
+    ) -> None:
         """Look for the newest in the files that can have them, and only there."""
         for newest_us, path in sorted(failed, reverse=True):
             known = tally.failures
@@ -159,7 +163,7 @@ class Rolled:
 
 
 def _tally_journal(
-    path: Path, batches: _Batches, rolled: Rolled, query: Query, tally: Tally
+    path: Path, batches: _Batches, rolled: Rolled, query: Query, tally: LedgerTally
 ) -> None:
     gathered: list[Row] = []
     try:
@@ -179,7 +183,7 @@ def _has_table(connection: sqlite3.Connection) -> bool:
     return found is not None
 
 
-def _data_files(day_folder: Path, tally: Tally | None = None) -> list[Path]:
+def _data_files(day_folder: Path, tally: LedgerTally | None = None) -> list[Path]:
     try:
         with translated(day_folder):
             paths = sorted(path for path in day_folder.iterdir() if path.name[0] not in "._")
@@ -195,7 +199,7 @@ def _is_stranger(path: Path) -> bool:
     return path.name[0] not in "._" and parquet_ledger.day_named(path.name) is None
 
 
-def _skip(path: Path, error: StorageFailed, tally: Tally) -> None:
+def _skip(path: Path, error: StorageFailed, tally: LedgerTally) -> None:
     # What has gone meanwhile was rolled, or too old.
     if path.exists():
         tally.skipped.append((str(path), error.detail))

@@ -27,7 +27,7 @@ class LedgerStatus(StrEnum):
     """A dead letter that was sent to `destination` again."""
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """What a column holds."""
 
     INTEGER = "integer"
@@ -44,7 +44,7 @@ class Column(NamedTuple):
     """One column; `is_repetitive` marks few different values, `meaning` is for the reader."""
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     meaning: str
     is_nullable: bool = False
     is_repetitive: bool = False
@@ -72,55 +72,60 @@ class Row(NamedTuple):
 
 
 COLUMNS = (
-    Column("version", Kind.INTEGER, "version of this schema: 1", is_repetitive=True),
-    Column("time", Kind.TIME, "when the outcome was known: the broker had confirmed it"),
-    Column("message_id", Kind.TEXT, "the application's id of the message"),
-    Column("type", Kind.TEXT, "its type; empty when the sender named none", is_repetitive=True),
-    Column("queue", Kind.TEXT, "where it was received", is_repetitive=True),
-    Column("subscription", Kind.TEXT, "whose pump received it", is_repetitive=True),
+    Column("version", ColumnKind.INTEGER, "version of this schema: 1", is_repetitive=True),
+    Column("time", ColumnKind.TIME, "when the outcome was known: the broker had confirmed it"),
+    Column("message_id", ColumnKind.TEXT, "the application's id of the message"),
+    Column(
+        "type", ColumnKind.TEXT, "its type; empty when the sender named none", is_repetitive=True
+    ),
+    Column("queue", ColumnKind.TEXT, "where it was received", is_repetitive=True),
+    Column("subscription", ColumnKind.TEXT, "whose pump received it", is_repetitive=True),
     Column(
         "status",
-        Kind.TEXT,
+        ColumnKind.TEXT,
         "`processed`, `retrying`, `dead-lettered`, `discarded`, `lease-lost` or `redriven`",
         is_repetitive=True,
     ),
-    Column("attempts", Kind.INTEGER, "deliveries so far, this one included"),
+    Column("attempts", ColumnKind.INTEGER, "deliveries so far, this one included"),
     Column(
         "reason",
-        Kind.TEXT,
+        ColumnKind.TEXT,
         "why it was rejected: `DeliveryError` or `Unacceptable`",
         is_nullable=True,
         is_repetitive=True,
     ),
     Column(
         "error_type",
-        Kind.TEXT,
+        ColumnKind.TEXT,
         "class of what the handling raised; null when nothing was raised, and for lost leases",
         is_nullable=True,
         is_repetitive=True,
     ),
     Column(
         "detail",
-        Kind.TEXT,
+        ColumnKind.TEXT,
         "what the dead letter says, or the error; may quote the body",
         is_nullable=True,
     ),
     Column(
         "destination",
-        Kind.TEXT,
+        ColumnKind.TEXT,
         "the queue it was routed to, by way of the spill if need be",
         is_nullable=True,
         is_repetitive=True,
     ),
-    Column("run_s", Kind.REAL, "seconds its handlers ran", is_nullable=True),
+    Column("run_s", ColumnKind.REAL, "seconds its handlers ran", is_nullable=True),
     Column(
         "age_s",
-        Kind.REAL,
+        ColumnKind.REAL,
         "seconds from its making to `time`; below zero when the sender's clock is ahead",
         is_nullable=True,
     ),
-    Column("gateway", Kind.TEXT, "kind of broker, such as `sqs`", is_repetitive=True),
+    Column("gateway", ColumnKind.TEXT, "kind of broker, such as `sqs`", is_repetitive=True),
     Column(
-        "pump", Kind.TEXT, "`host:pid:instance`, another one for every start", is_repetitive=True
+        "pump",
+        ColumnKind.TEXT,
+        "`host:pid:instance`, another one for every start",
+        is_repetitive=True,
     ),
 )

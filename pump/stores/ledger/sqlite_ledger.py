@@ -21,7 +21,7 @@ from ...errors import ConfigurationError, StorageFailed
 from ..opening import BUSY_S
 from .buffered_ledger import DEFAULT_BUFFERING, BufferedLedger, Buffering
 from .rows import encodable, is_passing, translated
-from .schema import COLUMNS, VERSION, Kind, Row
+from .schema import COLUMNS, VERSION, ColumnKind, Row
 
 # SQLite files of the ledger's own: recognised before they are touched, made whole or not.
 
@@ -177,7 +177,12 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
         connection.execute("COMMIT")
 
 
-_TYPES = {Kind.INTEGER: "INTEGER", Kind.REAL: "REAL", Kind.TEXT: "TEXT", Kind.TIME: "INTEGER"}
+_TYPES = {
+    ColumnKind.INTEGER: "INTEGER",
+    ColumnKind.REAL: "REAL",
+    ColumnKind.TEXT: "TEXT",
+    ColumnKind.TIME: "INTEGER",
+}
 _DEFINITIONS = ", ".join(
     f"{each.name} {_TYPES[each.kind]}{'' if each.is_nullable else ' NOT NULL'}" for each in COLUMNS
 )
@@ -219,10 +224,10 @@ class SqliteLedger(BufferedLedger):
         if os.fspath(path) in ("", ":memory:"):
             raise ConfigurationError("SqliteLedger.path", os.fspath(path), "name a file")
         file = Path(path)
-        super().__init__(str(file), partial(SqliteStore, file, keep), buffering, detail=detail)
+        super().__init__(str(file), partial(LedgerFile, file, keep), buffering, detail=detail)
 
 
-class SqliteStore:
+class LedgerFile:
     """The file, as its writer sees it."""
 
     def __init__(self, path: Path, keep: timedelta | None) -> None:

@@ -31,7 +31,7 @@ class Query:
 
     since_us: int = 0
     origin_us: int = 0
-    """Where slot 0 of `Tally.slots` begins; not after `since_us`."""
+    """Where slot 0 of `LedgerTally.slots` begins; not after `since_us`."""
     slot_us: int = 60_000_000
     max_failures: int = 10
     queues: tuple[str, ...] = ()
@@ -52,11 +52,11 @@ class Query:
 
 
 COUNTED = ("time", "type", "status", "reason", "run_s")
-"""The columns that `Tally.count` wants."""
+"""The columns that `LedgerTally.count` wants."""
 
 
 @attrs.define
-class Tally:
+class LedgerTally:
     """Counts, and the last failures."""
 
     slots: Counter[tuple[int, str]] = attrs.field(factory=Counter)
@@ -77,7 +77,7 @@ class Tally:
         """All rows that were counted."""
         return self.outcomes.total()
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: LedgerTally) -> None:
         """Count what another one has counted; its failures stay its own."""
         self.slots.update(other.slots)
         self.outcomes.update(other.outcomes)
@@ -151,7 +151,7 @@ _ROWS_AT_ONCE = 10_000
 _counted = attrgetter(*COUNTED)
 
 
-def tally_table(connection: sqlite3.Connection, query: Query, tally: Tally) -> None:
+def tally_table(connection: sqlite3.Connection, query: Query, tally: LedgerTally) -> None:
     """Add what the table `outcomes` of this connection holds."""
     where, values = _condition(query)
     found = connection.execute(f"SELECT {', '.join(COUNTED)} FROM outcomes WHERE {where}", values)
@@ -164,7 +164,7 @@ def tally_table(connection: sqlite3.Connection, query: Query, tally: Tally) -> N
     tally.saw_failures(map(Row._make, failures), query.max_failures)
 
 
-def tally_rows(rows: Iterable[Row], query: Query, tally: Tally) -> None:
+def tally_rows(rows: Iterable[Row], query: Query, tally: LedgerTally) -> None:
     """Add rows that are in memory."""
     wanted = [row for row in rows if _is_wanted(row, query)]
     tally.count([_counted(row) for row in wanted], query)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...clock import breathe
+from ...clock import yield_to_loop
 from ...message import Message
 from ..builders import a_message, ack, defer
 from .base import ContractTests
@@ -111,7 +111,7 @@ class GroupContract(ContractTests):
             count = 0
             while received := await consumer.receive(max_count=1, wait_s=rig.tick_s):
                 count += 1
-                await breathe()
+                await yield_to_loop()
                 if count % give_back_every:
                     done.append(received[0].message)
                     await consumer.settle([ack(received[0])])

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Any, Final, NoReturn
 
 from ...backoff import Backoff
-from ...clock import SYSTEM_CLOCK, breathe
+from ...clock import SYSTEM_CLOCK, yield_to_loop
 from ...events import Status
 from ...signals import DeferMessage, InvalidMessage, RejectMessage
 from ...subscription import hybrid
@@ -80,7 +80,7 @@ def _me() -> asyncio.Task[Any]:
 
 async def _neighbour() -> None:
     """Behaves."""
-    await breathe()
+    await yield_to_loop()
 
 
 async def _returns_much() -> object:
@@ -121,7 +121,7 @@ async def _blocks_the_loop() -> None:
 
 
 async def _leaves_a_task_behind() -> None:
-    _left_behind.append(asyncio.create_task(breathe(), name="left behind"))
+    _left_behind.append(asyncio.create_task(yield_to_loop(), name="left behind"))
     del _left_behind[:-1]
 
 
@@ -153,7 +153,7 @@ async def _raises_a_cancellation() -> NoReturn:
 
 async def _awaits_what_was_cancelled() -> None:
     task = asyncio.create_task(asyncio.Event().wait())
-    await breathe()
+    await yield_to_loop()
     task.cancel()
     await task
 
@@ -359,7 +359,7 @@ def _returns_much_in_a_thread() -> object:
 
 
 def _returns_an_awaitable() -> Awaitable[None]:
-    return breathe()
+    return yield_to_loop()
 
 
 def _leaves_a_thread_behind() -> None:

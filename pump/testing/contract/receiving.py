@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from ...clock import breathe
+from ...clock import yield_to_loop
 from ...errors import QueueNotFound
 from ...message import Delivery
 from ...outcome import Settlement
@@ -241,7 +241,7 @@ async def cancel_after(
 ) -> Sequence[Delivery]:
     """Cancel a receive after so many turns of the loop, and return what it returned even so."""
     for _ in range(turns):
-        await breathe()
+        await yield_to_loop()
     receiving.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         return await receiving

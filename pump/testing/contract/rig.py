@@ -17,7 +17,7 @@ from ...message import Delivery, Message
 from ...outcome import ACK, Refusal, Settlement
 from ...ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStats
 from ...subscription import Subscription
-from ..another_process import Errand, Found, run
+from ..another_process import ProcessAnswer, ProcessTask, run
 from ..builders import a_subscription
 from ..virtual_clock import VirtualClock
 
@@ -228,7 +228,7 @@ class Rig:
             self.clock.reboot()
         self.gateway = await self.open_again()
 
-    async def reach_elsewhere(self, queue: Channel) -> Found:
+    async def reach_elsewhere(self, queue: Channel) -> ProcessAnswer:
         """Have a gateway in another process receive from a queue, ack, and send to it."""
         if self.in_another_process is None:
             raise RuntimeError(
@@ -236,7 +236,7 @@ class Rig:
             )
         is_virtual = isinstance(self.clock, VirtualClock)
         return await run(
-            Errand(
+            ProcessTask(
                 make=self.in_another_process,
                 subscription=queue.subscription,
                 poll_s=self.poll_s,

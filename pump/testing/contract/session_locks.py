@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from ...clock import breathe
+from ...clock import yield_to_loop
 from ...errors import SessionLockLost
 from ...ports import SessionPort
 from ..builders import ack
@@ -298,7 +298,7 @@ def rig_lease(rig: Rig) -> timedelta:
 async def cancel_accept(turns: int, accepting: asyncio.Task[SessionPort | None]) -> None:
     """Cancel an accept after so many turns of the loop; close what it returned even so."""
     for _ in range(turns):
-        await breathe()
+        await yield_to_loop()
     accepting.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         session = await accepting

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from ...message import Delivery
-from ..another_process import Found
+from ..another_process import ProcessAnswer
 from ..builders import a_message, ack
 from .base import ContractTests
 from .rig import Channel, Rig
@@ -42,7 +42,7 @@ class SharingContract(ContractTests):
         )
 
 
-async def meet_in_another_process(rig: Rig) -> Found:
+async def meet_in_another_process(rig: Rig) -> ProcessAnswer:
     """Hold one message here, have another handled there, and receive the answer."""
     if rig.is_simulated:
         pytest.skip("the provider is a model inside this process")

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
 
-from ...clock import breathe
+from ...clock import yield_to_loop
 from ...message import Delivery
 from ...outcome import Refusal, Settlement
 from ...ports import ConsumerPort
@@ -55,7 +55,7 @@ class Soak:
         for _ in range(steps):
             step = chance.choice(self._steps())
             await step(consumer, chance)
-            await breathe()
+            await yield_to_loop()
 
     def _steps(self) -> list[Callable[[ConsumerPort, random.Random], Awaitable[None]]]:
         return [
@@ -107,7 +107,7 @@ class Soak:
     async def _ack_late(self, consumer: ConsumerPort, chance: random.Random) -> None:
         received = await self._receive(consumer, chance)
         for _ in range(chance.randrange(40)):
-            await breathe()
+            await yield_to_loop()
         await self._settle_acks(consumer, received)
 
     async def _give_back(self, consumer: ConsumerPort, chance: random.Random) -> None:
@@ -128,7 +128,7 @@ class Soak:
     async def _cancel(self, consumer: ConsumerPort, chance: random.Random) -> None:
         receiving = asyncio.ensure_future(self._receive(consumer, chance))
         for _ in range(chance.randrange(6)):
-            await breathe()
+            await yield_to_loop()
         receiving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._settle_acks(consumer, await receiving)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import attrs
 
 from pump.capabilities import Capabilities
-from pump.clock import Clock, breathe
+from pump.clock import Clock, yield_to_loop
 from pump.errors import MessageTooLarge
 from pump.message import Delivery, Message
 from pump.outcome import Refusal, Settlement
@@ -136,7 +136,7 @@ class LosesWhatSettlesAtOnce(Saboteur):
     class Consumer(NaiveConsumer):
         async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
             self.__dict__["latest"] = settlements
-            await breathe()
+            await yield_to_loop()
             return await super().settle(self.__dict__["latest"])
 
 

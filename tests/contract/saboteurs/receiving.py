@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.message import Delivery
 from pump.subscription import QueueSpec, Subscription
 
@@ -105,7 +105,7 @@ class HidesWhatACancelledReceiveTook(Saboteur):
     class Consumer(NaiveConsumer):
         async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
             received = await super().receive(max_count=max_count, wait_s=wait_s)
-            await breathe()
+            await yield_to_loop()
             return received
 
 
@@ -132,7 +132,7 @@ class DeliversToTwo(Saboteur):
         async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
             queue = self.gateway.find(self.subscription.queue)
             seen = list(self.gateway.ready(queue))[:max_count]
-            await breathe()
+            await yield_to_loop()
             if not seen:
                 return await super().receive(max_count=max_count, wait_s=wait_s)
             lease_s = self.subscription.lease.total_seconds()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.message import Delivery
 from pump.subscription import Subscription
 
@@ -136,7 +136,7 @@ class StaysLockedWhenCancelled(Saboteur):
         ) -> NaiveSession | None:
             accepted = await super().accept(subscription, session, wait_s=wait_s)
             for _ in range(3):
-                await breathe()
+                await yield_to_loop()
             return accepted
 
 
@@ -145,7 +145,7 @@ class HidesWhatACancelledSessionReceiveTook(Saboteur):
         async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
             received = await super().receive(max_count=max_count, wait_s=wait_s)
             for _ in range(3):
-                await breathe()
+                await yield_to_loop()
             return received
 
 

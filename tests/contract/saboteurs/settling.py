@@ -8,7 +8,7 @@ import attrs
 from msgspec.structs import replace
 
 from pump.capabilities import Capabilities
-from pump.clock import Clock, breathe
+from pump.clock import Clock, yield_to_loop
 from pump.message import Delivery
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
@@ -62,7 +62,7 @@ class SettlesTwiceAtOnce(Saboteur):
         async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
             queue = self.gateway.find(self.subscription.queue)
             valid = {s for s in settlements if self.gateway.holder(queue, s.delivery.receipt)}
-            await breathe()
+            await yield_to_loop()
             refused = await super().settle(settlements)
             return [each for each in refused if each.delivery not in {s.delivery for s in valid}]
 

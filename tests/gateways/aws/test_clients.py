@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateways._aws.sdk_transport import Clients
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 
 
 class _Maker:
@@ -63,10 +63,10 @@ async def test_when_one_who_asks_is_cancelled_then_the_others_still_get_the_clie
     maker = _Maker()
     clients = Clients(maker)
     first, second = (asyncio.create_task(clients.of("sqs")) for _ in range(2))
-    await breathe()
+    await yield_to_loop()
 
     first.cancel()
-    await breathe()
+    await yield_to_loop()
     maker.go.set()
 
     assert await second == "SQS"
@@ -83,13 +83,13 @@ async def test_when_all_who_ask_are_cancelled_and_making_fails_then_nothing_is_l
     clients = Clients(maker)
     asking = asyncio.create_task(clients.of("sqs"))
     while not maker.made:
-        await breathe()
+        await yield_to_loop()
 
     asking.cancel()
     maker.go.set()
     while maker.at_once:
-        await breathe()
-    await breathe()
+        await yield_to_loop()
+    await yield_to_loop()
 
     assert await clients.of("sqs") == "SQS"
     assert maker.made == ["sqs", "sqs"]
@@ -98,7 +98,7 @@ async def test_when_all_who_ask_are_cancelled_and_making_fails_then_nothing_is_l
 async def test_when_closed_while_making_then_who_asked_is_not_left_waiting() -> None:
     clients = Clients(_Maker())
     asking = asyncio.create_task(clients.of("sqs"))
-    await breathe()
+    await yield_to_loop()
 
     await clients.aclose()
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gateways._aws.sdk_transport import Connections
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.errors import ConnectionFailed, PoolExhausted
 from pump.testing.virtual_clock import VirtualClock
 
@@ -149,7 +149,7 @@ async def test_when_one_in_line_is_cancelled_then_the_next_takes_its_place(
     # The connection is handed to "c" and "c" is cancelled before it can take it.
     calls[0].end.set()
     while not calls[0].task.done():
-        await breathe()
+        await yield_to_loop()
     calls[2].task.cancel()
     await clock.settle()
 

@@ -15,7 +15,7 @@ from gateways.rabbitmq.connection import Link
 from gateways.rabbitmq.names import PUBLISH_BATCH
 from gateways.rabbitmq.publisher import Fate, Publisher
 from gateways.rabbitmq.wire import Parcel
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.errors import ConnectionFailed, MessageTooLarge, QueueNotFound, Throttled
 from pump.testing import VirtualClock
 
@@ -52,7 +52,7 @@ async def publish(link: FakeLink, clock: VirtualClock, count: int) -> asyncio.Ta
     publisher = Publisher(cast(Link, link), clock=clock, patience_s=PATIENCE_S)
     publishing = asyncio.create_task(publisher.publish("orders", parcels(count)))
     while not link.the_channel.write_queue.qsize():
-        await breathe()
+        await yield_to_loop()
     return publishing
 
 
@@ -111,7 +111,7 @@ async def test_when_the_broker_finds_one_too_large_then_the_others_are_only_in_d
 
     publishing = asyncio.create_task(publisher.publish("orders", [*parcels(1), large]))
     while not link.the_channel.write_queue.qsize():
-        await breathe()
+        await yield_to_loop()
     words = "PRECONDITION_FAILED - message size 2000 is larger than configured max size 1000"
     for confirmation in link.the_channel.confirmations.values():
         confirmation.set_exception(ChannelPreconditionFailed(words))
@@ -134,9 +134,9 @@ async def test_when_the_connection_dies_after_the_caller_has_gone_then_asyncio_i
 
     for tag in (1, 2):
         link.the_channel.confirmations.pop(tag).set_exception(ConnectionResetError())
-    await breathe()
+    await yield_to_loop()
     gc.collect()
-    await breathe()
+    await yield_to_loop()
 
     assert complaints == []
 
@@ -165,7 +165,7 @@ async def test_when_headers_are_over_a_frame_then_only_that_message_is_refused()
 
     publishing = asyncio.create_task(publisher.publish("orders", [first, large, second]))
     while not link.the_channel.write_queue.qsize():
-        await breathe()
+        await yield_to_loop()
     answer(link, range(1, 3), Basic.Ack())
 
     sent, refused, also_sent = await publishing

@@ -15,7 +15,7 @@ from gateways.rabbitmq.leases import Lease, Outstanding, Terms
 from gateways.rabbitmq.settling import Settling
 from gateways.rabbitmq.topology import Topology
 from gateways.rabbitmq.wire import Parcel, attempt_of
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.errors import PumpError, Throttled
 from pump.message import Delivery
 from pump.outcome import ABANDON, Defer, Settlement
@@ -38,7 +38,7 @@ class TellingTopology:
     def __init__(self, fate: PumpError | None) -> None:
         self.fate = fate
         self.copies: list[Parcel] = []
-        self.taking: Callable[[], Awaitable[None]] = breathe
+        self.taking: Callable[[], Awaitable[None]] = yield_to_loop
 
     def confirms_after(self, clock: VirtualClock, seconds: float) -> None:
         """Take so long for each."""

@@ -10,7 +10,7 @@ from pamqp.commands import Basic
 
 from gateways.rabbitmq import amqp
 from gateways.rabbitmq.leases import Outstanding
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 
 from .fake_channel import FakeChannel
 
@@ -39,14 +39,14 @@ async def test_when_the_connection_is_busy_then_an_ack_does_not_overtake_a_reque
     channel.write_queue.put_nowait(None)
     first = asyncio.create_task(tell(channel, outstanding, [1], [2]))
     for _ in range(5):
-        await breathe()
+        await yield_to_loop()
 
     second = asyncio.create_task(tell(channel, outstanding, [3], []))
-    await breathe()
+    await yield_to_loop()
     # There is room for one now, and both want it.
     channel.write_queue.get_nowait()
     for _ in range(5):
-        await breathe()
+        await yield_to_loop()
 
     requeue, ack = frames_in(channel.written())
     await first

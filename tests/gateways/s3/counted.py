@@ -16,7 +16,7 @@ import attrs
 from gateways.s3.cost import Requests, Workload
 from gateways.s3.layout import (
     Layout,
-    QueueFacts,
+    QueueDescription,
     QueueKeys,
     S3QueueSettings,
     StoredQueue,
@@ -158,12 +158,16 @@ class CountedRun:
             new_id=lambda: f"id{next(self._ids)}",
         )
         settings = S3QueueSettings(poll_s=self.workload.poll_s)
-        queue = _built(self.layout)(QueueFacts(name="orders", layout=self.layout), around, settings)
+        queue = _built(self.layout)(
+            QueueDescription(name="orders", layout=self.layout), around, settings
+        )
         self._queues.append(queue)
         return queue
 
 
-def _built(layout: Layout) -> Callable[[QueueFacts, Surroundings, S3QueueSettings], StoredQueue]:
+def _built(
+    layout: Layout,
+) -> Callable[[QueueDescription, Surroundings, S3QueueSettings], StoredQueue]:
     if layout is Layout.LOG:
         from gateways.s3.log.queue import LoggedQueue
 

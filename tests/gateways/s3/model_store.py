@@ -10,22 +10,22 @@ from math import floor
 import attrs
 
 from gateways.s3.store.objects import (
-    Busy,
-    Entry,
-    Found,
+    ConditionFailed,
+    FoundObject,
     Get,
     List,
+    ListedObject,
     Missing,
     Page,
     Put,
-    Refused,
     Remove,
-    Removed,
+    RemovedObject,
     Reply,
     Request,
     Same,
     ServerTime,
-    Written,
+    WriteConflict,
+    WrittenObject,
 )
 
 
@@ -65,28 +65,28 @@ class ModelS3:
             case Remove():
                 for key in request.keys:
                     self.objects.pop(key, None)
-                return Removed()
+                return RemovedObject()
             case List():
                 return self._list(request)
 
-    def _put(self, request: Put) -> Written | Refused | Busy:
+    def _put(self, request: Put) -> WrittenObject | ConditionFailed | WriteConflict:
         there = self.objects.get(request.key)
         if request.is_new and there is not None:
-            return Refused()
+            return ConditionFailed()
         if request.if_match is not None and (there is None or there.etag != request.if_match):
-            return Refused()
+            return ConditionFailed()
         stored = Stored(bytes(request.body), self.date_s)
         self.objects[request.key] = stored
-        return Written(stored.etag)
+        return WrittenObject(stored.etag)
 
-    def _get(self, request: Get) -> Found | Missing | Same:
+    def _get(self, request: Get) -> FoundObject | Missing | Same:
         there = self.objects.get(request.key)
         if there is None:
             return Missing()
         if request.unless == there.etag:
             return Same()
         body = there.body if request.has_body else b""
-        return Found(there.etag, body, len(there.body))
+        return FoundObject(there.etag, body, len(there.body))
 
     def _list(self, request: List) -> Page:
         keys = sorted(
@@ -94,7 +94,7 @@ class ModelS3:
         )
         chosen = keys[: request.max_count]
         entries = [
-            Entry(key, there.etag, len(there.body), there.modified_s)
+            ListedObject(key, there.etag, len(there.body), there.modified_s)
             for key in chosen
             for there in [self.objects[key]]
         ]

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateways.s3 import Layout, S3Settings
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.errors import ConnectionFailed
 from pump.testing import defer
 from pump.testing.builders import a_message, a_subscription
@@ -107,7 +107,7 @@ async def test_when_the_store_answers_then_closing_hands_back_what_was_being_cla
     await other.admin().stats("orders")
 
     receiving = asyncio.create_task(consumer.receive(max_count=1, wait_s=0.0))
-    await breathe()
+    await yield_to_loop()
     receiving.cancel()
     await gateway.aclose()
     await house.clock.advance(3.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateways.s3.cost import Design, Prices, Workload, estimate
+from gateways.s3.cost import Design, S3Prices, Workload, estimate
 from gateways.s3.layout import Layout
 
 from .counted import counted
@@ -43,7 +43,7 @@ SHARED: dict[str, dict[str, Any]] = {
 def ratios(layout: Layout, workload: Workload) -> tuple[float, float]:
     """Estimated by counted: of billable requests, and of dollars."""
     found, really = estimate(Design(layout.value), workload).total, counted(layout, workload)
-    prices = Prices()
+    prices = S3Prices()
     return found.billable / really.billable, found.dollars(prices) / really.dollars(prices)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateways.s3 import S3Settings
 from gateways.s3.doctor import BucketFacts, Skew, bucket_findings, queue_findings, rules_of
-from gateways.s3.layout import Layout, QueueFacts
+from gateways.s3.layout import Layout, QueueDescription
 from pump.errors import QueueMismatch
 from pump.findings import Finding, Level
 from pump.testing.builders import a_subscription
@@ -112,7 +112,9 @@ def test_when_conditions_were_not_tried_then_that_is_a_warning() -> None:
 
 
 def test_when_a_queue_exists_and_fits_then_all_is_well() -> None:
-    [finding] = queue_findings(a_subscription("orders"), {"orders": QueueFacts(name="orders")})
+    [finding] = queue_findings(
+        a_subscription("orders"), {"orders": QueueDescription(name="orders")}
+    )
 
     assert finding.level is Level.OK
 
@@ -136,7 +138,7 @@ def test_when_a_queue_differs_then_it_is_said_where(make: str, level: Level) -> 
     """R56."""
     subscription = a_subscription("orders", ordering_guarantee=True, make_channels=make)
 
-    [finding] = queue_findings(subscription, {"orders": QueueFacts(name="orders")})
+    [finding] = queue_findings(subscription, {"orders": QueueDescription(name="orders")})
 
     assert finding.level is level
     assert "is_strict is False, asked for True" in finding.detail
@@ -147,7 +149,7 @@ def test_when_another_layout_is_asked_for_then_no_opening_will_change_it() -> No
     subscription = a_subscription("orders", options={"layout": "log"})
 
     [finding] = queue_findings(
-        subscription, {"orders": QueueFacts(name="orders", layout=Layout.LEASES)}
+        subscription, {"orders": QueueDescription(name="orders", layout=Layout.LEASES)}
     )
 
     assert finding.level is Level.ERROR
@@ -155,7 +157,7 @@ def test_when_another_layout_is_asked_for_then_no_opening_will_change_it() -> No
 
 def test_when_a_queue_cannot_be_had_or_read_then_that_is_an_error() -> None:
     odd = a_subscription("orders", options={"colour": "red"})
-    facts = QueueFacts(name="orders")
+    facts = QueueDescription(name="orders")
 
     [unknown_option] = queue_findings(odd, {"orders": facts})
     [unreadable] = queue_findings(

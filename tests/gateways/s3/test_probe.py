@@ -8,16 +8,16 @@ import pytest
 
 from gateways.s3 import S3Gateway, S3Settings, Storage
 from gateways.s3.store.objects import (
-    Busy,
+    ConditionFailed,
     List,
     Page,
     Put,
-    Refused,
     Remove,
     Reply,
     Request,
     ServerTime,
     Unknown,
+    WriteConflict,
     drive,
 )
 from gateways.s3.store.s3_store import probe
@@ -60,12 +60,12 @@ def makes_what_should_match(s3: ModelS3, request: Request) -> Reply:
 
 
 def refuses_everything(s3: ModelS3, request: Request) -> Reply:
-    return Refused() if isinstance(request, Put) else s3.apply(request)
+    return ConditionFailed() if isinstance(request, Put) else s3.apply(request)
 
 
 def refuses_every_match(s3: ModelS3, request: Request) -> Reply:
     is_match = isinstance(request, Put) and request.if_match is not None
-    return Refused() if is_match else s3.apply(request)
+    return ConditionFailed() if is_match else s3.apply(request)
 
 
 def lists_later(s3: ModelS3, request: Request) -> Reply:
@@ -107,7 +107,7 @@ async def test_when_the_sdk_was_refused_because_of_itself_then_that_is_no_troubl
 
     def answers_late(s3: ModelS3, request: Request) -> Reply:
         reply = s3.apply(request)
-        return Refused(may_be_ours=True) if isinstance(request, Put) else reply
+        return ConditionFailed(may_be_ours=True) if isinstance(request, Put) else reply
 
     assert await drive(probe("probe/1/", new_id), OddStore(answers_late)) == ""
 
@@ -118,7 +118,7 @@ async def test_when_what_was_busy_was_written_after_all_then_that_is_no_trouble(
     def is_busy_after_the_first(s3: ModelS3, request: Request) -> Reply:
         is_first = isinstance(request, Put) and not s3.objects
         reply = s3.apply(request)
-        return Busy(may_be_ours=True) if is_first else reply
+        return WriteConflict(may_be_ours=True) if is_first else reply
 
     assert await drive(probe("probe/1/", new_id), OddStore(is_busy_after_the_first)) == ""
 
@@ -129,11 +129,11 @@ async def test_when_the_store_is_busy_then_it_is_asked_again_but_not_for_ever() 
 
     def busy_at_first(s3: ModelS3, request: Request) -> Reply:
         met.append(request)
-        return Busy() if len(met) < 4 else s3.apply(request)
+        return WriteConflict() if len(met) < 4 else s3.apply(request)
 
     assert await drive(probe("probe/1/", new_id), OddStore(busy_at_first)) == ""
     with pytest.raises(ConnectionFailed, match="busy"):
-        await drive(probe("probe/1/", new_id), OddStore(lambda *_: Busy()))
+        await drive(probe("probe/1/", new_id), OddStore(lambda *_: WriteConflict()))
 
 
 @pytest.mark.parametrize("kind", [Put, List], ids=["put", "list"])

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gateways.s3.layout import Layout, QueueFacts, QueueKeys
+from gateways.s3.layout import Layout, QueueDescription, QueueKeys
 from gateways.s3.queue_options import (
     QueueFile,
     Wanted,
@@ -19,7 +19,16 @@ from gateways.s3.queue_options import (
     reread,
     validate,
 )
-from gateways.s3.store.objects import Busy, Put, Refused, Reply, Request, Steps, Unknown, Written
+from gateways.s3.store.objects import (
+    ConditionFailed,
+    Put,
+    Reply,
+    Request,
+    Steps,
+    Unknown,
+    WriteConflict,
+    WrittenObject,
+)
 from pump.capabilities import OrderingMode
 from pump.errors import ConfigurationError, ConnectionFailed, QueueMismatch, QueueNotFound
 from pump.subscription import QueueSpec
@@ -60,7 +69,7 @@ def test_when_a_queue_is_made_then_its_file_says_what_it_is_like(default: Layout
 
     made = run(declare(KEYS, wanted(ordering=OrderingMode.LIFO), default=default), s3.apply)
 
-    assert made.facts == QueueFacts(name="orders", layout=default, is_lifo=True)
+    assert made.facts == QueueDescription(name="orders", layout=default, is_lifo=True)
     assert list(s3.objects) == ["prefix/queues/orders/queue.json"]
     assert run(read(KEYS), s3.apply) == made
 
@@ -93,7 +102,7 @@ def test_when_a_queue_is_made_otherwise_then_it_takes_that_on_and_keeps_its_layo
     strict = wanted(ordering_guarantee=True, lease=timedelta(seconds=5))
     changed = run(declare(KEYS, strict, default=Layout.LEASES), s3.apply)
 
-    assert changed.facts == QueueFacts(name="orders", layout=Layout.LOG, is_strict=True)
+    assert changed.facts == QueueDescription(name="orders", layout=Layout.LOG, is_strict=True)
 
 
 def test_when_only_the_name_counts_then_what_its_owner_set_stays() -> None:
@@ -114,7 +123,7 @@ def test_when_another_layout_is_asked_for_then_it_is_refused_with_a_remedy() -> 
         run(declare(KEYS, wanted(options={"layout": "log"}), default=Layout.LEASES), s3.apply)
 
 
-@pytest.mark.parametrize("hurdle", [Refused(), Busy()], ids=["refused", "busy"])
+@pytest.mark.parametrize("hurdle", [ConditionFailed(), WriteConflict()], ids=["refused", "busy"])
 def test_when_somebody_else_makes_it_at_once_then_both_are_content(hurdle: Reply) -> None:
     """T8."""
     s3 = a_model()
@@ -141,7 +150,7 @@ def test_when_others_never_let_it_through_then_it_gives_up() -> None:
     with pytest.raises(ConnectionFailed):
         run(
             declare(KEYS, wanted(), default=Layout.LEASES),
-            lambda request: Busy() if isinstance(request, Put) else s3.apply(request),
+            lambda request: WriteConflict() if isinstance(request, Put) else s3.apply(request),
         )
 
 
@@ -236,7 +245,7 @@ def test_when_a_file_is_not_ours_then_the_error_says_so(body: bytes) -> None:
 
 def test_when_a_file_is_of_a_later_version_then_the_error_says_so() -> None:
     """R56: older processes must not guess."""
-    body = encode(QueueFacts(name="orders")).replace(b'"version":1', b'"version":2')
+    body = encode(QueueDescription(name="orders")).replace(b'"version":1', b'"version":2')
 
     with pytest.raises(QueueMismatch, match="version 2"):
         decode(body, "orders")
@@ -297,6 +306,6 @@ def test_when_a_reply_is_a_write_then_its_version_is_known() -> None:
 
     made = run(declare(KEYS, wanted(), default=Layout.LEASES), s3.apply)
 
-    assert s3.apply(Put(KEYS.facts, b"x", if_match=made.etag)) == Written(
+    assert s3.apply(Put(KEYS.facts, b"x", if_match=made.etag)) == WrittenObject(
         s3.objects[KEYS.facts].etag
     )

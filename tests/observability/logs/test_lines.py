@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from pump import DeferMessage, InvalidMessage, Message
 from pump.errors import ConnectionFailed
 from pump.loop.delivery_log import DeliveryLines
-from pump.loop.processing import Ending
+from pump.loop.processing import DeliveryResult
 from pump.observability.sampling import DeliverySampling, is_kept
 from pump.outcome import ABANDON, ACK, Defer, Fate, Reject, RejectionReason
 from pump.testing.builders import a_delivery, a_message
@@ -31,12 +31,14 @@ DEAD = Reject(RejectionReason.DELIVERY_ERROR, "ValueError: a secret")
 UNACCEPTABLE = Reject(RejectionReason.UNACCEPTABLE, "a secret")
 
 
-def ended(message: Message | None = None, *, attempt: int = 1, **fields: Any) -> Ending:
+def ended(message: Message | None = None, *, attempt: int = 1, **fields: Any) -> DeliveryResult:
     delivery = a_delivery(message or a_message(b"a secret", id="m1"), attempt=attempt)
-    return Ending(**{"delivery": delivery, "action": ACK, "outcome": ACK, "run_s": 0.25, **fields})
+    return DeliveryResult(
+        **{"delivery": delivery, "action": ACK, "outcome": ACK, "run_s": 0.25, **fields}
+    )
 
 
-def write(*endings: Ending, clock: VirtualClock | None = None) -> None:
+def write(*endings: DeliveryResult, clock: VirtualClock | None = None) -> None:
     lines = DeliveryLines("orders-sub", gateway="memory", clock=clock or VirtualClock())
     lines.write(endings)
 
@@ -159,7 +161,7 @@ def test_lines_of_both_ways_and_of_others_stay_in_order(set_up: SetUp) -> None:
     assert seen == ["m1", "m2", "between", "m3"]
 
 
-def _all_kinds() -> Sequence[Ending]:
+def _all_kinds() -> Sequence[DeliveryResult]:
     clock = VirtualClock()
     return [
         ended(),

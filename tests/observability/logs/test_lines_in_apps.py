@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from pump import Message
 from pump.loop.delivery_log import DeliveryLines
-from pump.loop.processing import Ending
+from pump.loop.processing import DeliveryResult
 from pump.outcome import ACK, Reject, RejectionReason
 from pump.testing.builders import a_delivery, a_message
 from pump.testing.virtual_clock import VirtualClock
@@ -23,12 +23,14 @@ DEAD = Reject(RejectionReason.DELIVERY_ERROR, "ValueError: a secret")
 UNACCEPTABLE = Reject(RejectionReason.UNACCEPTABLE, "a secret")
 
 
-def ended(message: Message | None = None, *, attempt: int = 1, **fields: Any) -> Ending:
+def ended(message: Message | None = None, *, attempt: int = 1, **fields: Any) -> DeliveryResult:
     delivery = a_delivery(message or a_message(b"a secret", id="m1"), attempt=attempt)
-    return Ending(**{"delivery": delivery, "action": ACK, "outcome": ACK, "run_s": 0.25, **fields})
+    return DeliveryResult(
+        **{"delivery": delivery, "action": ACK, "outcome": ACK, "run_s": 0.25, **fields}
+    )
 
 
-def write(*endings: Ending, clock: VirtualClock | None = None) -> None:
+def write(*endings: DeliveryResult, clock: VirtualClock | None = None) -> None:
     lines = DeliveryLines("orders-sub", gateway="memory", clock=clock or VirtualClock())
     lines.write(endings)
 

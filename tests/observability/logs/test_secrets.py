@@ -15,7 +15,7 @@ import pytest
 from gateways.sqs import AwsSettings, Credentials, SqsGateway, SqsSettings, TransportKind
 from gateways.sqs_server.server import SqsServer
 from pump import Message, dead_letter, headers
-from pump.cli.settings import Settings
+from pump.cli.settings import EnvironmentSettings
 from pump.clock import SYSTEM_CLOCK
 from pump.crypto import Encryption, Key, KeyRing
 from pump.errors import ConfigurationError, ConnectionFailed, PumpError
@@ -226,7 +226,9 @@ def test_when_a_key_is_refused_then_the_error_hides_it(material: Any) -> None:
 
 def test_when_settings_are_printed_then_their_secrets_are_not() -> None:
     """R57: and they are still in there, to be used."""
-    settings = Settings.from_environment({**os.environ, "PUMP_GATEWAY": f"amqp://u:{PASSWORD}@h/"})
+    settings = EnvironmentSettings.from_environment(
+        {**os.environ, "PUMP_GATEWAY": f"amqp://u:{PASSWORD}@h/"}
+    )
     options = RunOptions(target="shop:app", gateway=revealed(settings.gateway))
     server = ServerOptions(credentials={ACCESS_KEY_ID: AWS_SECRET})
 

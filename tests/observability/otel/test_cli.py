@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pump.cli.options import TelemetryChoice, telemetry_choice, telemetry_of
-from pump.cli.settings import Settings
+from pump.cli.settings import EnvironmentSettings
 from pump.errors import ConfigurationError
 from pump.observability.metrics import Metrics
 from pump.observability.otel import OpenTelemetry
@@ -90,7 +90,7 @@ def test_when_the_app_is_reloaded_then_its_telemetry_goes_along() -> None:
 
 
 def test_when_the_environment_names_telemetry_then_it_is_read() -> None:
-    assert Settings.from_environment({"PUMP_TELEMETRY": "otlp"}).telemetry == "otlp"
+    assert EnvironmentSettings.from_environment({"PUMP_TELEMETRY": "otlp"}).telemetry == "otlp"
 
 
 def test_when_opentelemetry_is_not_installed_then_the_extra_is_named(

@@ -7,19 +7,19 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from gateways._sqlite.group_commit import Done
-from gateways.sqs_server.engine import Engine, Queue, ReceiptProblem, Store
+from gateways.sqs_server.engine import Queue, ReceiptProblem, SqsEngine, Store
 from gateways.sqs_server.engine.entries import Entry
-from gateways.sqs_server.engine.record import Hold, Record
-from gateways.sqs_server.model import Accepted, Counts, NewMessage, QueueAddress, Received
-from gateways.sqs_server.settings import QueueSettings, RedrivePolicy
+from gateways.sqs_server.engine.record import SqsRecord, TimedHold
+from gateways.sqs_server.model import Accepted, NewMessage, QueueCounts, QueueId, Received
+from gateways.sqs_server.settings import RedrivePolicy, SqsQueueSettings
 from pump.errors import StorageFailed
 from pump.testing.virtual_clock import VirtualClock
 
 FULL = StorageFailed("sqs.db", "full")
 
 
-def address(name: str) -> QueueAddress:
-    return QueueAddress("000000000000", "us-east-1", name)
+def address(name: str) -> QueueId:
+    return QueueId("000000000000", "us-east-1", name)
 
 
 def redrive(name: str, max_receive_count: int) -> RedrivePolicy:
@@ -29,14 +29,14 @@ def redrive(name: str, max_receive_count: int) -> RedrivePolicy:
 class Shop:
     """One engine, and one queue to talk about."""
 
-    def __init__(self, engine: Engine, clock: VirtualClock) -> None:
+    def __init__(self, engine: SqsEngine, clock: VirtualClock) -> None:
         self.engine = engine
         self.clock = clock
         self._queue: Queue | None = None
 
     @classmethod
     async def open(cls, clock: VirtualClock, store: Store | None = None) -> Shop:
-        engine = Engine(clock, store)
+        engine = SqsEngine(clock, store)
         await engine.open()
         return cls(engine, clock)
 
@@ -47,7 +47,7 @@ class Shop:
 
     async def make(self, name: str, **settings: Any) -> Queue:
         """Make a queue, the one that is meant from now on."""
-        self._queue = await self.engine.create(QueueSettings(address=address(name), **settings))
+        self._queue = await self.engine.create(SqsQueueSettings(address=address(name), **settings))
         return self._queue
 
     def use(self, name: str) -> Queue:
@@ -94,7 +94,7 @@ class Shop:
 
     def counts(self) -> tuple[int, int, int]:
         """Visible, in flight, delayed."""
-        counts: Counts = self.engine.counts(self.queue)
+        counts: QueueCounts = self.engine.counts(self.queue)
         return counts.visible, counts.in_flight, counts.delayed
 
     async def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -113,13 +113,13 @@ class PatientStore:
         self.entries: list[Entry] = []
         self._waiting: list[tuple[Entry, Done, asyncio.Future[None]]] = []
 
-    async def open(self, engine: Engine) -> None:
+    async def open(self, engine: SqsEngine) -> None:
         """Nothing to recover."""
 
-    def note_receive(self, hold: Hold, records: Sequence[Record], offset_s: float) -> None:
+    def note_receive(self, hold: TimedHold, records: Sequence[SqsRecord], offset_s: float) -> None:
         """No crash is survived."""
 
-    def note_changes(self, records: Sequence[Record], offset_s: float) -> None:
+    def note_changes(self, records: Sequence[SqsRecord], offset_s: float) -> None:
         """The same."""
 
     async def aclose(self, *, frees: bool = True) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateways.sqs_server.engine import SqliteStore
+from gateways.sqs_server.engine import SqsStore
 from pump.testing.virtual_clock import VirtualClock
 
 from .shop import Shop
@@ -23,14 +23,14 @@ async def test_when_the_clock_was_set_back_then_a_delay_lasts_as_long_as_it_was_
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """T4."""
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders")
     await shop.send("short", delay_s=10)
     await shop.send("long", delay_s=900)
     await shop.engine.aclose()
 
     behind = WrongClock()
-    again = await Shop.open(behind, SqliteStore(tmp_path))
+    again = await Shop.open(behind, SqsStore(tmp_path))
     again.use("orders")
     assert again.counts() == (0, 0, 2)
     await behind.advance(10)
@@ -45,13 +45,13 @@ async def test_when_the_clock_was_set_back_then_an_id_is_free_again_after_five_m
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """T4."""
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders.fifo")
     [original] = await shop.send_fifo("1")
     await shop.engine.aclose()
 
     behind = WrongClock()
-    again = await Shop.open(behind, SqliteStore(tmp_path))
+    again = await Shop.open(behind, SqsStore(tmp_path))
     again.use("orders.fifo")
     [duplicate] = await again.send_fifo("1")
     await behind.advance(300)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from gateways.sqs_server.engine import SqliteStore
+from gateways.sqs_server.engine import SqsStore
 from gateways.sqs_server.engine.codec import pack_extra
 from gateways.sqs_server.model import Attribute, NewMessage
 from pump.testing.virtual_clock import VirtualClock
@@ -37,7 +37,7 @@ def flip(folder: Path, before: bytes, after: bytes) -> None:
 
 
 async def stopped_with(tmp_path: Path, clock: VirtualClock, **queue: object) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("dead")
     await shop.make("orders", **queue)
     message = NewMessage(body=BODY, attributes={"currency": Attribute("String", "pounds")})
@@ -67,7 +67,7 @@ async def test_when_a_stored_message_has_changed_then_it_is_set_aside_and_never_
     await asyncio.to_thread(ROTS[rot], tmp_path)
 
     with capture_logs() as logs:
-        shop = await Shop.open(clock, SqliteStore(tmp_path))
+        shop = await Shop.open(clock, SqsStore(tmp_path))
     shop.use("orders")
     bodies = await shop.bodies()
     shop.use("dead")
@@ -92,12 +92,12 @@ async def test_when_there_is_a_dead_letter_queue_then_it_goes_there_with_its_rea
     await stopped_with(tmp_path, clock, redrive=redrive("dead", 5))
     await asyncio.to_thread(ROTS[rot], tmp_path)
 
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     shop.use("orders")
     assert await shop.bodies() == ["sound"]
     await clock.settle()
     await shop.engine.aclose()
-    again = await Shop.open(clock, SqliteStore(tmp_path))
+    again = await Shop.open(clock, SqsStore(tmp_path))
     again.use("dead")
     [dead] = await again.receive()
 
@@ -111,7 +111,7 @@ async def test_when_there_is_a_dead_letter_queue_then_it_goes_there_with_its_rea
 async def test_when_the_head_of_a_fifo_group_has_changed_then_the_group_goes_on_without_it(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("dead.fifo")
     await shop.make("orders.fifo", redrive=redrive("dead.fifo", 5))
     await shop.send_fifo(BODY, "next")
@@ -120,7 +120,7 @@ async def test_when_the_head_of_a_fifo_group_has_changed_then_the_group_goes_on_
         connection.execute("UPDATE messages SET body = 'x' WHERE body = ?", (BODY,))
         connection.commit()
 
-    again = await Shop.open(clock, SqliteStore(tmp_path))
+    again = await Shop.open(clock, SqsStore(tmp_path))
     again.use("orders.fifo")
 
     assert (await again.receive(wait_s=5))[0].body == "next"
@@ -140,7 +140,7 @@ async def test_when_an_older_release_wrote_the_file_then_its_messages_are_served
         connection.execute("UPDATE messages SET extra = ? WHERE body = ?", (old, BODY))
         connection.commit()
 
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     shop.use("orders")
     first, second = await shop.receive()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from gateways.sqs_server.engine import ReceiptProblem, SqliteStore, open_store
+from gateways.sqs_server.engine import ReceiptProblem, SqsStore, open_store
 from gateways.sqs_server.model import Attribute, NewMessage
 from pump.errors import StorageFailed
 from pump.testing.virtual_clock import VirtualClock
@@ -22,14 +22,14 @@ from .shop import Shop, redrive
 async def crashed(shop: Shop, folder: Path) -> Shop:
     """A server on what is on disk at this moment, as if the first had been killed."""
     copy = await asyncio.to_thread(copy_of, folder)
-    return await Shop.open(shop.clock, SqliteStore(copy))
+    return await Shop.open(shop.clock, SqsStore(copy))
 
 
 async def test_when_the_server_is_killed_then_what_it_confirmed_is_there(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """T3, T4."""
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders", delay_s=3, tags={"team": "blue"})
     attributes = {"n": Attribute("Binary", b"\xff")}
     message = NewMessage(body="grüße", attributes=attributes, sender="AKIA", delay_s=0)
@@ -57,7 +57,7 @@ async def test_when_a_redrive_policy_looks_at_the_count_then_it_is_durable_at_on
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """T5: also when every delivery kills the server."""
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("dead")
     await shop.make("orders", redrive=redrive("dead", 1))
     await shop.send("poison")
@@ -78,7 +78,7 @@ async def test_when_it_dies_while_a_scope_changes_then_no_duplicate_comes_of_it(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """T3: what was sent before keeps its scope; what is sent now has the new one."""
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders.fifo")
     per_group = attrs.evolve(shop.queue.settings, deduplicates_per_group=True)
     await shop.engine.configure(shop.queue, per_group)
@@ -96,7 +96,7 @@ async def test_when_it_dies_while_a_scope_changes_then_no_duplicate_comes_of_it(
 async def test_when_started_again_then_a_dead_letter_remembers_how_often_it_was_received(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("dead")
     await shop.make("orders", redrive=redrive("dead", 2))
     await shop.send("poison")
@@ -104,7 +104,7 @@ async def test_when_started_again_then_a_dead_letter_remembers_how_often_it_was_
         await shop.receive(visibility_s=0)
     await shop.engine.aclose()
 
-    again = await Shop.open(clock, SqliteStore(tmp_path))
+    again = await Shop.open(clock, SqsStore(tmp_path))
     again.use("dead")
 
     assert [each.receive_count for each in await again.receive()] == [3]
@@ -115,7 +115,7 @@ async def test_when_started_again_then_delays_duplicates_and_numbers_go_on(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """R10, T4."""
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders.fifo")
     [first] = await shop.send_fifo("1")
     await shop.delete(*await shop.receive())
@@ -124,7 +124,7 @@ async def test_when_started_again_then_delays_duplicates_and_numbers_go_on(
     await shop.engine.aclose()
     await clock.advance(30)
 
-    again = await Shop.open(clock, SqliteStore(tmp_path))
+    again = await Shop.open(clock, SqsStore(tmp_path))
     again.use("late")
     assert again.counts() == (0, 0, 1)
     await clock.advance(30)
@@ -142,7 +142,7 @@ async def test_when_started_again_then_delays_duplicates_and_numbers_go_on(
 async def test_when_started_again_then_receipts_of_before_delete_from_standard_queues_only(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders.fifo")
     await shop.send_fifo("1")
     [fifo] = await shop.receive()
@@ -151,7 +151,7 @@ async def test_when_started_again_then_receipts_of_before_delete_from_standard_q
     a, b = await shop.receive()
     await shop.engine.aclose()
 
-    again = await Shop.open(clock, SqliteStore(tmp_path))
+    again = await Shop.open(clock, SqsStore(tmp_path))
     again.use("orders")
     assert await again.delete(a) == [None]
     assert await again.change(b, 30) is None, "who still works on it may go on"
@@ -164,7 +164,7 @@ async def test_when_started_again_then_receipts_of_before_delete_from_standard_q
 async def test_when_changed_then_settings_purges_and_deletions_are_durable(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     gone = await shop.make("gone")
     await shop.send("x")
     await shop.make("kept.fifo")
@@ -188,7 +188,7 @@ async def test_when_changed_then_settings_purges_and_deletions_are_durable(
 async def test_when_configured_while_being_deleted_then_a_queue_does_not_come_back(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     queue = await shop.make("orders")
     other = attrs.evolve(queue.settings, delay_s=9)
     deleting = asyncio.create_task(shop.engine.delete_queue(queue))
@@ -196,7 +196,7 @@ async def test_when_configured_while_being_deleted_then_a_queue_does_not_come_ba
     await asyncio.wait([deleting, configuring])
     await shop.engine.aclose()
 
-    again = await Shop.open(clock, SqliteStore(tmp_path))
+    again = await Shop.open(clock, SqsStore(tmp_path))
     assert again.engine.queues == {}
     await again.engine.aclose()
 
@@ -204,13 +204,13 @@ async def test_when_configured_while_being_deleted_then_a_queue_does_not_come_ba
 async def test_when_a_queues_settings_are_unreadable_then_opening_says_what_to_do(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders")
     await shop.engine.aclose()
     await asyncio.to_thread(spoil_settings, tmp_path / "sqs.db")
 
     with pytest.raises(StorageFailed, match="restore a copy"):
-        await Shop.open(clock, SqliteStore(tmp_path))
+        await Shop.open(clock, SqsStore(tmp_path))
 
 
 def spoil_settings(path: Path) -> None:
@@ -221,7 +221,7 @@ def spoil_settings(path: Path) -> None:
 async def test_when_a_message_outlives_its_queue_on_disk_then_it_is_forgotten(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders.fifo")
     queue = shop.queue
     deleting = asyncio.create_task(shop.engine.delete_queue(queue))
@@ -229,7 +229,7 @@ async def test_when_a_message_outlives_its_queue_on_disk_then_it_is_forgotten(
     await asyncio.wait([deleting, sending])
     await shop.engine.aclose()
 
-    again = await Shop.open(clock, SqliteStore(tmp_path))
+    again = await Shop.open(clock, SqsStore(tmp_path))
     assert again.engine.queues == {}
     await again.make("orders.fifo")
     assert again.counts() == (0, 0, 0)
@@ -239,17 +239,17 @@ async def test_when_a_message_outlives_its_queue_on_disk_then_it_is_forgotten(
 async def test_when_expired_while_the_server_was_down_then_a_message_is_gone(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("brief", retention_s=60)
     await shop.send("a")
     await shop.engine.aclose()
     await clock.advance(60)
 
-    again = await Shop.open(clock, SqliteStore(tmp_path))
+    again = await Shop.open(clock, SqsStore(tmp_path))
     again.use("brief")
     assert again.counts()[0] == 0
     await again.engine.aclose()
-    third = await Shop.open(clock, SqliteStore(tmp_path))
+    third = await Shop.open(clock, SqsStore(tmp_path))
     assert len(third.use("brief").state.records) == 0, "on disk too"
     await third.engine.aclose()
 
@@ -257,14 +257,14 @@ async def test_when_expired_while_the_server_was_down_then_a_message_is_gone(
 async def test_when_another_server_uses_the_folder_then_opening_says_so(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
 
     with pytest.raises(StorageFailed, match="another server uses this folder; stop it"):
-        await Shop.open(clock, SqliteStore(tmp_path))
+        await Shop.open(clock, SqsStore(tmp_path))
 
     await shop.engine.aclose()
     await shop.engine.aclose()
-    again = await Shop.open(clock, SqliteStore(tmp_path))
+    again = await Shop.open(clock, SqsStore(tmp_path))
     await again.engine.aclose()
 
 
@@ -276,7 +276,7 @@ async def test_when_the_file_is_not_ours_then_it_stays_as_it_was(
     await asyncio.to_thread(file.write_bytes, content)
 
     with pytest.raises(StorageFailed, match="move it away"):
-        await Shop.open(clock, SqliteStore(tmp_path))
+        await Shop.open(clock, SqsStore(tmp_path))
 
     assert await asyncio.to_thread(file.read_bytes) == content
 
@@ -284,7 +284,7 @@ async def test_when_the_file_is_not_ours_then_it_stays_as_it_was(
 async def test_when_the_file_is_damaged_then_opening_says_so(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders")
     await shop.send(*("x" * 3000 for _ in range(50)))
     await shop.engine.aclose()
@@ -293,7 +293,7 @@ async def test_when_the_file_is_damaged_then_opening_says_so(
     await asyncio.to_thread(file.write_bytes, whole[:8192] + b"\xaa" * (len(whole) - 8192))
 
     with pytest.raises(StorageFailed, match=r"sqs\.db"):
-        await Shop.open(clock, SqliteStore(tmp_path))
+        await Shop.open(clock, SqsStore(tmp_path))
 
 
 async def send_until_refused(shop: Shop) -> None:
@@ -304,7 +304,7 @@ async def send_until_refused(shop: Shop) -> None:
 async def test_when_the_disk_is_full_then_sends_fail_and_go_on_when_there_is_room(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path, max_bytes=200_000))
+    shop = await Shop.open(clock, SqsStore(tmp_path, max_bytes=200_000))
     await shop.make("orders")
     with pytest.raises(StorageFailed, match="free some disk space"):
         await send_until_refused(shop)
@@ -330,5 +330,5 @@ async def test_when_there_is_no_folder_then_nothing_is_kept(clock: VirtualClock)
 async def test_when_a_store_is_made_for_a_folder_then_it_is_kept_there(tmp_path: Path) -> None:
     store = open_store(tmp_path)
 
-    assert isinstance(store, SqliteStore)
+    assert isinstance(store, SqsStore)
     assert store.path == tmp_path / "sqs.db"

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from gateways.sqs_server.engine import Engine, SqliteStore, recovery
+from gateways.sqs_server.engine import SqsEngine, SqsStore, recovery
 from gateways.sqs_server.engine.codec import pack_settings
-from gateways.sqs_server.engine.entries import Content, Entry, Purged, Removed
-from gateways.sqs_server.engine.record import Record
+from gateways.sqs_server.engine.entries import Entry, QueuePurged, QueueRemoved, StoredContent
+from gateways.sqs_server.engine.record import SqsRecord
 from gateways.sqs_server.engine.scribe import KEY, SCHEMA, take_down
-from gateways.sqs_server.settings import QueueSettings
+from gateways.sqs_server.settings import SqsQueueSettings
 from pump.testing.virtual_clock import VirtualClock
 
 from .shop import Shop, address
@@ -43,27 +43,27 @@ def steps_to_write(connection: sqlite3.Connection, entry: Entry) -> int:
     return len(thousands)
 
 
-def purged(content: Content) -> Entry:
-    return Purged(content)
+def purged(content: StoredContent) -> Entry:
+    return QueuePurged(content)
 
 
-def removed(content: Content) -> Entry:
-    return Removed(content, address("orders"))
+def removed(content: StoredContent) -> Entry:
+    return QueueRemoved(content, address("orders"))
 
 
 @pytest.mark.parametrize("make_entry", [purged, removed])
 @pytest.mark.parametrize("own", [[], [5], [7, 8, 9], [3, 19_999]])
 def test_when_a_small_queue_is_emptied_then_a_large_one_is_not_searched(
-    make_entry: Callable[[Content], Entry], own: list[int]
+    make_entry: Callable[[StoredContent], Entry], own: list[int]
 ) -> None:
     with closing(make_file()) as connection:
         # Number 20,000 is written, but not known yet.
         mine = [*own, 20_000]
         rows = [(seq, 2 if seq in mine else 1, 0.0, 0.0) for seq in range(1, 20_001)]
         connection.executemany(INSERT, rows)
-        records = [Record(seq, seq, "x", None, None, None, 0.0) for seq in own]
+        records = [SqsRecord(seq, seq, "x", None, None, None, 0.0) for seq in own]
 
-        steps = steps_to_write(connection, make_entry(Content(2, records, 19_999)))
+        steps = steps_to_write(connection, make_entry(StoredContent(2, records, 19_999)))
 
         assert steps <= 1
         left = connection.execute("SELECT queue, COUNT(*) FROM messages GROUP BY queue")
@@ -74,9 +74,9 @@ def test_when_a_large_queue_is_emptied_then_all_of_it_goes_and_nothing_else() ->
     with closing(make_file()) as connection:
         rows = [(seq, 1 + seq % 2, 0.0, 0.0) for seq in range(1, 20_001)]
         connection.executemany(INSERT, rows)
-        records = [Record(seq, seq, "x", None, None, None, 0.0) for seq in range(1, 19_999, 2)]
+        records = [SqsRecord(seq, seq, "x", None, None, None, 0.0) for seq in range(1, 19_999, 2)]
 
-        steps_to_write(connection, Purged(Content(2, records, 19_998)))
+        steps_to_write(connection, QueuePurged(StoredContent(2, records, 19_998)))
 
         left = connection.execute("SELECT queue, COUNT(*) FROM messages GROUP BY queue")
         assert left.fetchall() == [(1, 10_000)]
@@ -85,7 +85,7 @@ def test_when_a_large_queue_is_emptied_then_all_of_it_goes_and_nothing_else() ->
 async def test_when_purged_right_behind_a_send_then_that_is_purged_too(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("other")
     await shop.send(*"abc")
     await shop.make("orders")
@@ -97,7 +97,7 @@ async def test_when_purged_right_behind_a_send_then_that_is_purged_too(
     await shop.engine.aclose()
 
     assert purging.result() == 2
-    again = await Shop.open(clock, SqliteStore(tmp_path))
+    again = await Shop.open(clock, SqsStore(tmp_path))
     again.use("orders")
     assert again.counts() == (0, 0, 0)
     again.use("other")
@@ -132,11 +132,11 @@ def test_when_many_queues_have_delayed_messages_then_recovery_looks_at_each_once
     with closing(make_file()) as connection:
         due_s = clock.time_s() + 100
         for number in range(200):
-            packed = pack_settings(QueueSettings(address=address(f"queue{number}")))
+            packed = pack_settings(SqsQueueSettings(address=address(f"queue{number}")))
             connection.execute("INSERT INTO queues VALUES (?, ?)", (number, packed))
         rows = [(seq, seq % 200, clock.time_s(), due_s + seq / 100) for seq in range(1, 1_001)]
         connection.executemany(INSERT, rows)
-        engine = Engine(clock)
+        engine = SqsEngine(clock)
 
         lines = lines_run(str(recovery.__file__), lambda: recovery.recover(engine, connection))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from gateways.sqs_server.engine import ReceiptProblem, SqliteStore, queue as queue_module
+from gateways.sqs_server.engine import ReceiptProblem, SqsStore, queue as queue_module
 from gateways.sqs_server.model import NewMessage
 from pump.testing.virtual_clock import VirtualClock
 
@@ -100,11 +100,11 @@ async def test_when_the_delay_of_a_fifo_queue_is_changed_then_messages_in_it_fol
         if not restarts:
             return shop
         await shop.engine.aclose()
-        again = await Shop.open(clock, SqliteStore(tmp_path))
+        again = await Shop.open(clock, SqsStore(tmp_path))
         again.use("slow.fifo")
         return again
 
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("slow.fifo", delay_s=100)
     await shop.send_fifo("1")
     await clock.advance(10)

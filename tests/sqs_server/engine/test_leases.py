@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateways.sqs_server.engine import ReceiptProblem, SqliteStore, leases
+from gateways.sqs_server.engine import ReceiptProblem, SqsStore, leases
 from pump.serving import KeptLeases
 from pump.testing.virtual_clock import VirtualClock
 
@@ -19,7 +19,7 @@ from .test_clock_changes import WrongClock
 async def crashed(shop: Shop, folder: Path, keeps: KeptLeases = KeptLeases.AFTER_CRASH) -> Shop:
     """A server on what is on disk at this moment, as if the first had been killed."""
     copy = await asyncio.to_thread(copy_of, folder)
-    return await Shop.open(shop.clock, SqliteStore(copy, keeps_leases=keeps))
+    return await Shop.open(shop.clock, SqsStore(copy, keeps_leases=keeps))
 
 
 @pytest.mark.parametrize("suffix", ["", ".fifo"])
@@ -27,7 +27,7 @@ async def test_when_the_server_is_killed_then_what_is_in_flight_stays_so_until_i
     tmp_path: Path, clock: VirtualClock, suffix: str
 ) -> None:
     """R45, T4, T14: at once, before any count is on the disk."""
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make(f"orders{suffix}")
     await shop.send_fifo("held", "next") if suffix else await shop.send("held", "next")
     await shop.receive(1, visibility_s=30)
@@ -51,13 +51,13 @@ async def test_when_the_server_was_killed_then_a_receipt_from_before_extends_and
     tmp_path: Path, clock: VirtualClock, suffix: str
 ) -> None:
     """R45, T14; also a second crash later."""
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make(f"orders{suffix}")
     await shop.send_fifo("held") if suffix else await shop.send("held")
     [held] = await shop.receive(visibility_s=30)
 
     copy = await asyncio.to_thread(copy_of, tmp_path)
-    again = await Shop.open(clock, SqliteStore(copy))
+    again = await Shop.open(clock, SqsStore(copy))
     again.use(f"orders{suffix}")
     assert await again.change(held, 60) is None
     once_more = await crashed(again, copy)
@@ -74,7 +74,7 @@ async def test_when_the_server_was_killed_then_a_receipt_from_before_extends_and
 async def test_when_a_message_was_received_again_after_a_crash_then_its_older_receipt_has_expired(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders.fifo")
     await shop.send_fifo("held")
     [held] = await shop.receive(visibility_s=30)
@@ -93,7 +93,7 @@ async def test_when_a_message_was_received_again_after_a_crash_then_its_older_re
 async def test_when_visibility_was_ended_before_the_crash_then_the_message_is_visible(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders")
     await shop.send("shown")
     [shown] = await shop.receive(visibility_s=600)
@@ -111,7 +111,7 @@ async def test_when_the_last_delivery_is_in_flight_at_a_crash_then_it_is_dead_on
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """T5, T14: its consumer may still succeed."""
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("dead")
     await shop.make("orders", redrive=redrive("dead", 1))
     await shop.send("poison", "luck")
@@ -134,7 +134,7 @@ async def test_when_a_receiver_inside_the_server_dies_with_it_then_its_messages_
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """T4: a function behind an event-source mapping is no living owner."""
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders")
     await shop.send("mapped")
     await shop.engine.receive(shop.queue, max_count=1, wait_s=0, visibility_s=600, is_inside=True)
@@ -163,14 +163,14 @@ async def test_when_the_server_ends_then_the_option_says_what_stays_in_flight(
     after_crash: list[str],
 ) -> None:
     """R45, T14."""
-    shop = await Shop.open(clock, SqliteStore(tmp_path, keeps_leases=keeps))
+    shop = await Shop.open(clock, SqsStore(tmp_path, keeps_leases=keeps))
     await shop.make("orders")
     await shop.send("held")
     await shop.receive(visibility_s=600)
     copy = await crashed(shop, tmp_path, keeps)
     copy.use("orders")
     await shop.engine.aclose()
-    again = await Shop.open(clock, SqliteStore(tmp_path, keeps_leases=keeps))
+    again = await Shop.open(clock, SqsStore(tmp_path, keeps_leases=keeps))
     again.use("orders")
 
     assert await copy.bodies() == after_crash
@@ -182,15 +182,15 @@ async def test_when_the_server_ends_then_the_option_says_what_stays_in_flight(
 async def test_when_a_start_fails_after_a_crash_then_the_next_one_still_knows_the_leases(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders")
     await shop.send("held")
     await shop.receive(visibility_s=600)
     copy = await asyncio.to_thread(copy_of, tmp_path)
-    failed = await Shop.open(clock, SqliteStore(copy))
+    failed = await Shop.open(clock, SqsStore(copy))
     await failed.engine.aclose(frees=False)
 
-    again = await Shop.open(clock, SqliteStore(copy))
+    again = await Shop.open(clock, SqsStore(copy))
     again.use("orders")
 
     assert await again.bodies() == []
@@ -202,7 +202,7 @@ async def test_when_many_leases_were_noted_then_the_files_stay_small_and_say_the
     tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "_MAX_BYTES", 2_000)
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders")
     await shop.send(*(str(number) for number in range(30)))
     held = await shop.receive(10, visibility_s=600)
@@ -226,7 +226,7 @@ async def test_when_many_leases_were_noted_then_the_files_stay_small_and_say_the
 async def test_when_the_leases_are_damaged_then_the_server_starts_and_loses_no_message(
     tmp_path: Path, clock: VirtualClock, damage: str
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders")
     await shop.send("a", "b")
     await shop.receive(1, visibility_s=600)
@@ -244,7 +244,7 @@ async def test_when_the_leases_are_damaged_then_the_server_starts_and_loses_no_m
             }[damage]
         )
 
-    again = await Shop.open(clock, SqliteStore(copy))
+    again = await Shop.open(clock, SqsStore(copy))
     again.use("orders")
 
     expected = {"cut": 1, "flipped": 1, "foreign": 0, "zeros": 2, "empty": 0}[damage]
@@ -259,14 +259,14 @@ async def test_when_the_clock_was_set_back_then_a_lease_lasts_no_longer_than_it_
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """T14; a month of wall-clock must not hide a message for a month."""
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders")
     await shop.send("held")
     await shop.receive(visibility_s=30)
     copy = await asyncio.to_thread(copy_of, tmp_path)
     earlier = WrongClock()
 
-    again = await Shop.open(earlier, SqliteStore(copy))
+    again = await Shop.open(earlier, SqsStore(copy))
     again.use("orders")
 
     assert await again.bodies() == []

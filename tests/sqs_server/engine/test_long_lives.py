@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gateways.sqs_server.engine import SqliteStore, queue as queue_module
+from gateways.sqs_server.engine import SqsStore, queue as queue_module
 from gateways.sqs_server.engine.entries import Deleted, Reserved
-from gateways.sqs_server.engine.record import Record
-from gateways.sqs_server.engine.state import QueueState
+from gateways.sqs_server.engine.record import SqsRecord
+from gateways.sqs_server.engine.state import SqsQueueState
 from gateways.sqs_server.errors import SqsError
-from gateways.sqs_server.settings import QueueSettings
+from gateways.sqs_server.settings import SqsQueueSettings
 from pump.errors import StorageFailed
 from pump.testing.virtual_clock import VirtualClock
 
@@ -51,15 +51,15 @@ async def test_when_a_long_group_is_worked_off_then_its_order_holds(shop: Shop) 
 
 
 async def test_when_old_messages_are_moved_in_and_deleted_again_then_none_is_remembered() -> None:
-    state = QueueState(QueueSettings(address=address("dead"), retention_s=60))
-    state.add([Record(1, 1, "young", None, None, None, 1_000.0)])
+    state = SqsQueueState(SqsQueueSettings(address=address("dead"), retention_s=60))
+    state.add([SqsRecord(1, 1, "young", None, None, None, 1_000.0)])
 
     for seq in range(2, 500):
-        record = Record(seq, seq, "old", None, None, None, 1_000.0 - seq)
+        record = SqsRecord(seq, seq, "old", None, None, None, 1_000.0 - seq)
         state.add([record])
         state.send_to_limbo([record])
         state.remove([record])
-    state.add([Record(500, 500, "elder", None, None, None, 990.0)])
+    state.add([SqsRecord(500, 500, "elder", None, None, None, 990.0)])
 
     assert state.ages.oldest_s() == 990.0
     assert [record.body for record in state.ages.sent_before(995.0)] == ["elder"]
@@ -69,14 +69,14 @@ async def test_when_old_messages_are_moved_in_and_deleted_again_then_none_is_rem
 async def test_when_keys_are_over_then_they_leave_the_file(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders.fifo")
     await shop.send_fifo("1")
     await clock.advance(300)
     await shop.send_fifo("2")
     await shop.engine.aclose()
 
-    again = await Shop.open(clock, SqliteStore(tmp_path))
+    again = await Shop.open(clock, SqsStore(tmp_path))
     assert len(again.use("orders.fifo").state.deduplication.items()) == 1
     await again.engine.aclose()
 
@@ -168,7 +168,7 @@ async def test_when_queues_were_deleted_long_ago_then_their_names_are_forgotten(
 def bodies_in_memory(prefix: str) -> int:
     gc.collect()
     # By type, not isinstance: that asks a weak proxy of somebody's dead object, and raises.
-    records = [each for each in gc.get_objects() if type(each) is Record]
+    records = [each for each in gc.get_objects() if type(each) is SqsRecord]
     return sum(record.body.startswith(prefix) for record in records)
 
 

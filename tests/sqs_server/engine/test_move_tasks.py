@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateways.sqs_server.engine import MoveStatus, SqliteStore
-from gateways.sqs_server.engine.entries import Ended, Moved
+from gateways.sqs_server.engine import MoveStatus, SqsStore
+from gateways.sqs_server.engine.entries import MessagesMoved, TaskEndedEntry
 from pump.errors import StorageFailed
 from pump.testing.virtual_clock import EPOCH_S, VirtualClock
 
@@ -153,7 +153,7 @@ async def test_when_a_move_cannot_be_written_then_it_is_tried_again(clock: Virtu
     store = PatientStore()
     shop = await Shop.open(clock, store)
     await make_dead_letters(shop, "a")
-    store.refuses = lambda entry: isinstance(entry, Moved)
+    store.refuses = lambda entry: isinstance(entry, MessagesMoved)
     task = await shop.engine.start_move(shop.queue, None)
     await clock.settle()
     assert (task.moved, shop.counts()) == (0, (1, 0, 0))
@@ -180,14 +180,14 @@ async def test_when_the_server_is_started_again_then_a_task_goes_on(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """T4."""
-    shop = await Shop.open(clock, SqliteStore(tmp_path))
+    shop = await Shop.open(clock, SqsStore(tmp_path))
     await make_dead_letters(shop, "a", "b", "c", "d")
     task = await shop.engine.start_move(shop.queue, None, rate=1)
     await clock.advance(1)
     assert task.moved == 2
     await shop.engine.aclose()
 
-    again = await Shop.open(clock, SqliteStore(tmp_path))
+    again = await Shop.open(clock, SqsStore(tmp_path))
     dead = again.use("dead")
     [resumed] = again.engine.moves(dead)
     assert (resumed.handle, resumed.started_at_ms) == (task.handle, task.started_at_ms)
@@ -240,7 +240,7 @@ async def test_when_a_cancellation_cannot_be_written_then_it_says_so_and_the_tas
     """T3: a restart must not find a task running that was said to be cancelled."""
     task = await written.engine.start_move(written.queue, None, rate=1)
     await clock.settle()
-    store.refuses = lambda entry: isinstance(entry, Ended)
+    store.refuses = lambda entry: isinstance(entry, TaskEndedEntry)
     with pytest.raises(StorageFailed):
         await written.engine.cancel_move(task)
     assert task.status is MoveStatus.RUNNING
@@ -259,7 +259,7 @@ async def test_when_the_source_goes_while_a_cancellation_fails_then_the_task_is_
 ) -> None:
     task = await written.engine.start_move(written.queue, None, rate=1)
     await clock.settle()
-    store.refuses = lambda entry: isinstance(entry, Ended)
+    store.refuses = lambda entry: isinstance(entry, TaskEndedEntry)
     store.hold()
     await written.begin(written.engine.delete_queue(written.queue))
     cancelling = await written.begin(written.engine.cancel_move(task))
@@ -278,7 +278,7 @@ async def test_when_the_source_goes_while_a_cancellation_fails_then_the_task_is_
 async def test_when_the_end_of_a_task_cannot_be_written_then_it_ends_later(
     written: Shop, store: PatientStore, clock: VirtualClock
 ) -> None:
-    store.refuses = lambda entry: isinstance(entry, Ended)
+    store.refuses = lambda entry: isinstance(entry, TaskEndedEntry)
     task = await written.engine.start_move(written.queue, None)
     await clock.settle()
     assert (task.moved, task.status) == (3, MoveStatus.RUNNING)

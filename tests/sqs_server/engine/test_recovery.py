@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
-from gateways.sqs_server.engine import Queue, SqliteStore
+from gateways.sqs_server.engine import Queue, SqsStore
 from gateways.sqs_server.model import NewMessage, Received
 from pump.testing.virtual_clock import VirtualClock
 
@@ -147,7 +147,7 @@ def check_counts(queue: Queue) -> None:
 
 async def run(steps: list[tuple[Any, ...]], suffix: str, limit: int | None, folder: Path) -> None:
     clock = VirtualClock()
-    shop = await Shop.open(clock, SqliteStore(folder))
+    shop = await Shop.open(clock, SqsStore(folder))
     queue: dict[str, Any] = {"retention_s": 200}
     if limit is not None:
         queue["redrive"] = redrive(f"dead{suffix}", limit)
@@ -166,7 +166,7 @@ async def run(steps: list[tuple[Any, ...]], suffix: str, limit: int | None, fold
     tasks = [(t.handle, t.moved) for t in shop.engine.moves(shop.use(f"dead{suffix}"))]
     await shop.engine.aclose()
 
-    again = await Shop.open(clock, SqliteStore(copy))
+    again = await Shop.open(clock, SqsStore(copy))
     recovered = [(t.handle, t.moved) for t in again.engine.moves(again.use(f"dead{suffix}"))]
     assert recovered == tasks
     for task in again.engine.moves(again.use(f"dead{suffix}")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from gateways.sqs_server.engine.entries import Moved
+from gateways.sqs_server.engine.entries import MessagesMoved
 from gateways.sqs_server.model import Attribute
 from pump.testing.virtual_clock import EPOCH_S, VirtualClock
 
@@ -171,7 +171,7 @@ async def test_when_the_move_cannot_be_written_then_the_message_stays_and_is_tri
     await shop.make("orders", redrive=redrive("dead", 1))
     await shop.send("a")
     await exhaust(shop, 1)
-    store.refuses = lambda entry: isinstance(entry, Moved)
+    store.refuses = lambda entry: isinstance(entry, MessagesMoved)
 
     assert await shop.receive() == []
     assert shop.counts() == (0, 1, 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateways.sqs_server.engine import Engine, SqliteStore
+from gateways.sqs_server.engine import SqsEngine, SqsStore
 from pump.errors import StorageFailed
 from pump.testing.virtual_clock import VirtualClock
 
@@ -58,7 +58,7 @@ async def test_when_files_are_removed_under_a_server_then_nothing_is_confirmed_a
 ) -> None:
     """T3: also the second time, and what is in memory can still be read."""
     folder = tmp_path / "data"
-    shop = await Shop.open(clock, SqliteStore(folder))
+    shop = await Shop.open(clock, SqsStore(folder))
     await shop.make("orders")
     await shop.send("a")
 
@@ -75,7 +75,7 @@ async def test_when_the_folder_was_put_back_then_a_new_start_finds_what_was_conf
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     folder = tmp_path / "data"
-    shop = await Shop.open(clock, SqliteStore(folder))
+    shop = await Shop.open(clock, SqsStore(folder))
     await shop.make("orders")
     await shop.send("a")
     await asyncio.to_thread(move_folder, folder)
@@ -86,7 +86,7 @@ async def test_when_the_folder_was_put_back_then_a_new_start_finds_what_was_conf
         await shop.send("b")
     await shop.engine.aclose()
 
-    again = await Shop.open(clock, SqliteStore(folder))
+    again = await Shop.open(clock, SqsStore(folder))
     again.use("orders")
     assert "a" in await again.bodies()
     await again.engine.aclose()
@@ -100,7 +100,7 @@ async def test_when_the_file_is_a_link_to_nowhere_then_opening_says_so(
     link.symlink_to(tmp_path / "unmounted" / "sqs.db")
 
     with pytest.raises(StorageFailed, match=r"links to .*unmounted.* is not there"):
-        await Engine(clock, SqliteStore(tmp_path)).open()
+        await SqsEngine(clock, SqsStore(tmp_path)).open()
 
     assert link.is_symlink()
 
@@ -114,13 +114,13 @@ async def test_when_the_file_is_a_link_then_the_database_is_where_it_leads(
     (volume / "sqs.db").touch()
     (folder / "sqs.db").symlink_to(volume / "sqs.db")
 
-    shop = await Shop.open(clock, SqliteStore(folder))
+    shop = await Shop.open(clock, SqsStore(folder))
     await shop.make("orders")
     await shop.send("a")
     await shop.engine.aclose()
 
     assert (folder / "sqs.db").is_symlink()
-    again = await Shop.open(clock, SqliteStore(volume))
+    again = await Shop.open(clock, SqsStore(volume))
     again.use("orders")
     assert await again.bodies() == ["a"]
     await again.engine.aclose()
@@ -135,6 +135,6 @@ async def test_when_the_file_is_no_regular_file_then_it_stays_as_it_was(
     before = path.stat()
 
     with pytest.raises(StorageFailed, match="not a regular file"):
-        await Engine(clock, SqliteStore(tmp_path)).open()
+        await SqsEngine(clock, SqsStore(tmp_path)).open()
 
     assert os.path.samestat(path.stat(), before)

@@ -17,7 +17,7 @@ from gateways.sqs_server.http.connection import (
     Watch,
 )
 from gateways.sqs_server.http.exchange import Access, Exchange
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.testing.virtual_clock import VirtualClock
 
 from .conftest import FakeOperations
@@ -112,7 +112,7 @@ class Line:
 
     async def settle(self) -> None:
         for _ in range(_MANY_TURNS):
-            await breathe()
+            await yield_to_loop()
 
     @property
     def lanes(self) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import msgspec
 
 from gateways.sqs_server.http import HttpLimits
 from gateways.sqs_server.protocol import Call
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 
 from .conftest import World, json_request
 
@@ -58,7 +58,7 @@ async def test_when_it_closes_then_a_request_under_way_gets_its_answer(world: Wo
     await slow.is_running.wait()
 
     closing = asyncio.create_task(server.aclose())
-    await breathe()
+    await yield_to_loop()
     slow.may_end.set()
     await closing
 
@@ -81,7 +81,7 @@ async def test_when_a_request_comes_while_it_closes_then_it_is_told_to_come_back
     await slow.is_running.wait()
 
     closing = asyncio.create_task(server.aclose())
-    await breathe()
+    await yield_to_loop()
     await late.say(json_request())
     refused = await late.reply()
     slow.may_end.set()

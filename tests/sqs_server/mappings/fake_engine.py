@@ -10,8 +10,8 @@ import attrs
 import msgspec
 
 from gateways.sqs_server.engine import ReceiptProblem
-from gateways.sqs_server.model import Attribute, QueueAddress, Received
-from gateways.sqs_server.settings import QueueSettings
+from gateways.sqs_server.model import Attribute, QueueId, Received
+from gateways.sqs_server.settings import SqsQueueSettings
 from pump.clock import Clock
 from pump.errors import StorageFailed
 
@@ -29,7 +29,7 @@ class Held:
 class FakeQueue:
     """A queue: its settings, its messages in order, its dead letters."""
 
-    settings: QueueSettings
+    settings: SqsQueueSettings
     max_receive_count: int | None = None
     held: list[Held] = attrs.field(factory=list)
     dead: list[str] = attrs.field(factory=list)
@@ -46,7 +46,7 @@ class FakeEngine:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._numbers = count(1)
-        self.queues: dict[QueueAddress, FakeQueue] = {}
+        self.queues: dict[QueueId, FakeQueue] = {}
         self.receives: list[int] = []
         self.refuses_deletes = False
         self.refuses_receives = False
@@ -57,8 +57,8 @@ class FakeEngine:
     def create(
         self, name: str = "orders", *, visibility_s: int = 30, max_receive_count: int | None = None
     ) -> FakeQueue:
-        address = QueueAddress("000000000000", "eu-west-1", name)
-        settings = QueueSettings(address=address, visibility_timeout_s=visibility_s)
+        address = QueueId("000000000000", "eu-west-1", name)
+        settings = SqsQueueSettings(address=address, visibility_timeout_s=visibility_s)
         queue = self.queues[address] = FakeQueue(settings, max_receive_count)
         return queue
 
@@ -69,7 +69,7 @@ class FakeEngine:
             queue.held.append(Held(message))
         queue.changed.set()
 
-    def find(self, address: QueueAddress) -> FakeQueue | None:
+    def find(self, address: QueueId) -> FakeQueue | None:
         return self.queues.get(address)
 
     async def receive(

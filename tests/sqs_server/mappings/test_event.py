@@ -13,12 +13,12 @@ from gateways.sqs_server.mappings.event_source import (
     split_by_size,
 )
 from gateways.sqs_server.mappings.invoking import make_context
-from gateways.sqs_server.model import Attribute, QueueAddress
+from gateways.sqs_server.model import Attribute, QueueId
 from pump.testing.virtual_clock import VirtualClock
 
 from .fake_engine import received
 
-ORDERS = QueueAddress("123456789012", "eu-west-1", "orders")
+ORDERS = QueueId("123456789012", "eu-west-1", "orders")
 
 
 def test_a_standard_queues_record_has_these_fields_and_no_others() -> None:

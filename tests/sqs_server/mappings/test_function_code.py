@@ -13,7 +13,7 @@ import pytest
 
 from gateways.sqs_server.mappings.event_source import make_record
 from gateways.sqs_server.mappings.function_code import FunctionCode
-from gateways.sqs_server.model import QueueAddress
+from gateways.sqs_server.model import QueueId
 from pump.errors import ConfigurationError
 
 from .conftest import Project
@@ -306,7 +306,7 @@ def test_when_an_app_behind_lambda_is_replaced_then_it_is_closed(project: Projec
     project.write(APP)
     code = code_of(project)
     others = portals()
-    address = QueueAddress("000000000000", "eu-west-1", "orders")
+    address = QueueId("000000000000", "eu-west-1", "orders")
     record = make_record(received('{"number": 7}', id="1"), address, has_window=False)
 
     with code.edition() as function:

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from gateways.sqs_server.config import MappingConfig
-from gateways.sqs_server.engine import Engine, Queue, open_store
+from gateways.sqs_server.engine import Queue, SqsEngine, open_store
 from gateways.sqs_server.mappings import EventSource
-from gateways.sqs_server.model import Attribute, NewMessage, QueueAddress
-from gateways.sqs_server.settings import QueueSettings, RedrivePolicy
+from gateways.sqs_server.model import Attribute, NewMessage, QueueId
+from gateways.sqs_server.settings import RedrivePolicy, SqsQueueSettings
 from pump.testing.virtual_clock import VirtualClock
 
 from .conftest import Project
 
-DEAD = QueueAddress("000000000000", "eu-west-1", "orders-dead")
+DEAD = QueueId("000000000000", "eu-west-1", "orders-dead")
 RECORDS = """
     records = []
 
@@ -31,20 +31,20 @@ RECORDS = """
 @pytest.fixture(params=["memory", "disk"])
 async def real(
     request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
-) -> AsyncIterator[Engine]:
-    engine = Engine(clock, open_store(tmp_path / "data" if request.param == "disk" else None))
+) -> AsyncIterator[SqsEngine]:
+    engine = SqsEngine(clock, open_store(tmp_path / "data" if request.param == "disk" else None))
     await engine.open()
     yield engine
     await engine.aclose()
 
 
-async def make(engine: Engine, name: str = "orders", **settings: Any) -> Queue:
-    address = QueueAddress("000000000000", "eu-west-1", name)
-    return await engine.create(QueueSettings(address=address, **settings))
+async def make(engine: SqsEngine, name: str = "orders", **settings: Any) -> Queue:
+    address = QueueId("000000000000", "eu-west-1", name)
+    return await engine.create(SqsQueueSettings(address=address, **settings))
 
 
 def mapping_of(
-    project: Project, engine: Engine, queue: Queue, clock: VirtualClock, **settings: Any
+    project: Project, engine: SqsEngine, queue: Queue, clock: VirtualClock, **settings: Any
 ) -> EventSource:
     config = MappingConfig(
         queue=queue.address.name, function=f"{project.module}:on_orders", **settings
@@ -57,7 +57,7 @@ def bodies_in(project: Project) -> list[str]:
 
 
 async def test_when_messages_are_sent_then_the_function_gets_them_and_they_are_gone(
-    project: Project, real: Engine, clock: VirtualClock
+    project: Project, real: SqsEngine, clock: VirtualClock
 ) -> None:
     project.write(RECORDS.format(then=""))
     queue = await make(real)
@@ -79,7 +79,7 @@ async def test_when_messages_are_sent_then_the_function_gets_them_and_they_are_g
 
 
 async def test_when_the_function_keeps_raising_then_the_message_is_dead_lettered(
-    project: Project, real: Engine, clock: VirtualClock
+    project: Project, real: SqsEngine, clock: VirtualClock
 ) -> None:
     project.write(RECORDS.format(then="raise ValueError"))
     dead = await make(real, "orders-dead")
@@ -100,7 +100,7 @@ async def test_when_the_function_keeps_raising_then_the_message_is_dead_lettered
 
 
 async def test_when_drained_in_a_window_then_what_was_gathered_is_visible(
-    project: Project, real: Engine, clock: VirtualClock
+    project: Project, real: SqsEngine, clock: VirtualClock
 ) -> None:
     project.write(RECORDS.format(then=""))
     queue = await make(real)
@@ -118,7 +118,7 @@ async def test_when_drained_in_a_window_then_what_was_gathered_is_visible(
 
 
 async def test_when_groups_share_a_queue_then_each_is_in_order(
-    project: Project, real: Engine, clock: VirtualClock
+    project: Project, real: SqsEngine, clock: VirtualClock
 ) -> None:
     project.write(RECORDS.format(then=""))
     queue = await make(real, "orders.fifo")
@@ -144,7 +144,7 @@ async def test_when_groups_share_a_queue_then_each_is_in_order(
 
 
 async def test_when_the_queue_is_deleted_while_it_is_polled_then_the_loop_stays_free(
-    project: Project, real: Engine, clock: VirtualClock
+    project: Project, real: SqsEngine, clock: VirtualClock
 ) -> None:
     project.write(RECORDS.format(then=""))
     queue = await make(real)
@@ -164,7 +164,7 @@ async def test_when_the_queue_is_deleted_while_it_is_polled_then_the_loop_stays_
 
 
 async def test_when_the_engine_closes_first_then_the_mapping_does_not_spin(
-    project: Project, real: Engine, clock: VirtualClock
+    project: Project, real: SqsEngine, clock: VirtualClock
 ) -> None:
     project.write(RECORDS.format(then=""))
     mapping = mapping_of(project, real, await make(real), clock)
@@ -178,6 +178,6 @@ async def test_when_the_engine_closes_first_then_the_mapping_does_not_spin(
     await running
 
 
-def counted(engine: Engine, queue: Queue) -> tuple[int, int]:
+def counted(engine: SqsEngine, queue: Queue) -> tuple[int, int]:
     counts = engine.counts(queue)
     return counts.visible, counts.in_flight

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateways.sqs_server.engine import Engine, NullStore
+from gateways.sqs_server.engine import NullStore, SqsEngine
 from gateways.sqs_server.operations import Operations
 from pump.testing.virtual_clock import VirtualClock
 
@@ -19,18 +19,18 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-async def engine(clock: VirtualClock) -> AsyncIterator[Engine]:
-    engine = Engine(clock, NullStore())
+async def engine(clock: VirtualClock) -> AsyncIterator[SqsEngine]:
+    engine = SqsEngine(clock, NullStore())
     await engine.open()
     yield engine
     await engine.aclose()
 
 
 @pytest.fixture
-def service(engine: Engine, clock: VirtualClock) -> Service:
+def service(engine: SqsEngine, clock: VirtualClock) -> Service:
     return Service(Operations(engine, clock=clock), clock)
 
 
 @pytest.fixture
-def strict_service(engine: Engine, clock: VirtualClock) -> Service:
+def strict_service(engine: SqsEngine, clock: VirtualClock) -> Service:
     return Service(Operations(engine, clock=clock, is_strict=True), clock)

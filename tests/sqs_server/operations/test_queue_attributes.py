@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gateways.sqs_server.errors import SqsError
-from gateways.sqs_server.model import Counts, QueueAddress
+from gateways.sqs_server.model import QueueCounts, QueueId
 from gateways.sqs_server.operations import parse_attributes, render_attributes
-from gateways.sqs_server.settings import MAX_MESSAGE_BYTES, QueueSettings
+from gateways.sqs_server.settings import MAX_MESSAGE_BYTES, SqsQueueSettings
 
-_STANDARD = QueueAddress("000000000000", "us-east-1", "orders")
-_FIFO = QueueAddress("000000000000", "us-east-1", "orders.fifo")
-_COUNTS = Counts(visible=1, in_flight=2, delayed=3)
+_STANDARD = QueueId("000000000000", "us-east-1", "orders")
+_FIFO = QueueId("000000000000", "us-east-1", "orders.fifo")
+_COUNTS = QueueCounts(visible=1, in_flight=2, delayed=3)
 
 _EVERY_QUEUE_SHOWS = {
     "QueueArn",
@@ -45,7 +45,7 @@ _RANGES = {
 }
 
 
-def _refusal(address: QueueAddress, raw: dict[str, str]) -> SqsError:
+def _refusal(address: QueueId, raw: dict[str, str]) -> SqsError:
     with pytest.raises(SqsError) as refused:
         parse_attributes(address, raw)
     return refused.value
@@ -56,15 +56,15 @@ def _refusal(address: QueueAddress, raw: dict[str, str]) -> SqsError:
     [(_STANDARD, _EVERY_QUEUE_SHOWS), (_FIFO, _EVERY_QUEUE_SHOWS | _FIFO_SHOWS)],
 )
 def test_when_all_is_asked_for_then_the_queue_shows_what_aws_shows(
-    address: QueueAddress, expected: set[str]
+    address: QueueId, expected: set[str]
 ) -> None:
     """R44."""
-    assert set(render_attributes(QueueSettings(address=address), ["All"], _COUNTS)) == expected
+    assert set(render_attributes(SqsQueueSettings(address=address), ["All"], _COUNTS)) == expected
 
 
 def test_when_names_are_asked_for_then_only_they_are_shown() -> None:
     """R44."""
-    settings = QueueSettings(address=_FIFO, created_at_s=7)
+    settings = SqsQueueSettings(address=_FIFO, created_at_s=7)
 
     shown = render_attributes(
         settings,
@@ -82,7 +82,7 @@ def test_when_names_are_asked_for_then_only_they_are_shown() -> None:
 def test_when_an_unknown_name_is_asked_for_then_it_is_refused_by_name() -> None:
     """R44."""
     with pytest.raises(SqsError, match=r"InvalidAttributeName: Unknown Attribute Foobar\."):
-        render_attributes(QueueSettings(address=_STANDARD), ["QueueArn", "Foobar"], _COUNTS)
+        render_attributes(SqsQueueSettings(address=_STANDARD), ["QueueArn", "Foobar"], _COUNTS)
 
 
 @pytest.mark.parametrize(("name", "bounds"), _RANGES.items())
@@ -188,7 +188,7 @@ def test_when_high_throughput_is_set_then_deduplication_must_be_per_group() -> N
 
 def test_when_an_attribute_is_set_to_nothing_then_it_is_taken_away() -> None:
     """R44."""
-    target = QueueAddress("000000000000", "us-east-1", "dead")
+    target = QueueId("000000000000", "us-east-1", "dead")
     before = parse_attributes(
         _STANDARD,
         {
@@ -207,7 +207,7 @@ def test_when_an_attribute_is_set_to_nothing_then_it_is_taken_away() -> None:
     )
 
     # A queue whose key is taken away is not encrypted by itself again, as on AWS.
-    assert after == QueueSettings(address=_STANDARD, has_managed_encryption=False)
+    assert after == SqsQueueSettings(address=_STANDARD, has_managed_encryption=False)
 
 
 def test_when_a_key_is_set_then_the_queue_leaves_sqs_s_own_encryption_and_shows_the_key() -> None:

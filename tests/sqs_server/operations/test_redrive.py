@@ -5,16 +5,16 @@ import json
 import pytest
 
 from gateways.sqs_server.errors import SqsError
-from gateways.sqs_server.model import Counts, QueueAddress
+from gateways.sqs_server.model import QueueCounts, QueueId
 from gateways.sqs_server.operations import parse_attributes, render_attributes
 from gateways.sqs_server.settings import pack, unpack
 
-_STANDARD = QueueAddress("000000000000", "us-east-1", "orders")
-_COUNTS = Counts(visible=1, in_flight=2, delayed=3)
+_STANDARD = QueueId("000000000000", "us-east-1", "orders")
+_COUNTS = QueueCounts(visible=1, in_flight=2, delayed=3)
 _DEAD = "arn:aws:sqs:us-east-1:000000000000:dead"
 
 
-def _refusal(address: QueueAddress, raw: dict[str, str]) -> SqsError:
+def _refusal(address: QueueId, raw: dict[str, str]) -> SqsError:
     with pytest.raises(SqsError) as refused:
         parse_attributes(address, raw)
     return refused.value

@@ -5,20 +5,20 @@ import pickle
 
 import pytest
 
-from gateways.sqs_server.model import QueueAddress
+from gateways.sqs_server.model import QueueId
 from gateways.sqs_server.settings import (
-    QueueSettings,
     RedriveAllowPolicy,
     RedrivePermission,
     RedrivePolicy,
+    SqsQueueSettings,
     pack,
     unpack,
 )
 
-_SOURCE = QueueAddress("000000000000", "us-east-1", "source")
-_TARGET = QueueAddress("000000000000", "us-east-1", "target")
+_SOURCE = QueueId("000000000000", "us-east-1", "source")
+_TARGET = QueueId("000000000000", "us-east-1", "target")
 
-_FULL = QueueSettings(
+_FULL = SqsQueueSettings(
     address=_SOURCE,
     visibility_timeout_s=1,
     delay_s=2,
@@ -40,8 +40,10 @@ _FULL = QueueSettings(
 )
 
 
-@pytest.mark.parametrize("settings", [_FULL, QueueSettings(address=_SOURCE)])
-def test_when_settings_are_packed_then_unpacking_gives_them_back(settings: QueueSettings) -> None:
+@pytest.mark.parametrize("settings", [_FULL, SqsQueueSettings(address=_SOURCE)])
+def test_when_settings_are_packed_then_unpacking_gives_them_back(
+    settings: SqsQueueSettings,
+) -> None:
     """R46."""
     assert unpack(json.loads(json.dumps(pack(settings)))) == settings
     assert pickle.loads(pickle.dumps(settings)) == settings
@@ -51,7 +53,7 @@ def test_when_another_version_packed_then_unknown_is_dropped_and_missing_is_defa
     """R46."""
     packed = {"address": list(pack(_FULL)["address"]), "delay_s": 7, "invented_later": True}
 
-    assert unpack(packed) == QueueSettings(address=_SOURCE, delay_s=7)
+    assert unpack(packed) == SqsQueueSettings(address=_SOURCE, delay_s=7)
 
 
 @pytest.mark.parametrize(

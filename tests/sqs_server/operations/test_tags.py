@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateways.sqs_server.engine import Engine, open_store
+from gateways.sqs_server.engine import SqsEngine, open_store
 from gateways.sqs_server.operations import Operations
 from pump.testing.virtual_clock import VirtualClock
 
@@ -73,7 +73,7 @@ async def test_when_settings_are_changed_at_the_same_time_then_no_change_is_lost
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """R46."""
-    engine = Engine(clock, open_store(tmp_path))
+    engine = SqsEngine(clock, open_store(tmp_path))
     await engine.open()
     service = Service(Operations(engine, clock=clock), clock)
     url = await service.queue()

@@ -8,7 +8,7 @@ import pytest
 
 from gateways.rabbitmq import RabbitMQSettings
 from pump import App
-from pump.clock import SYSTEM_CLOCK, breathe
+from pump.clock import SYSTEM_CLOCK, yield_to_loop
 from pump.errors import ConnectionFailed
 from pump.testing.builders import a_message, a_subscription, ack
 from tests.brokers.tcp_proxy import TcpProxy
@@ -176,7 +176,7 @@ async def test_when_the_connection_is_cut_in_the_middle_of_a_settle_then_the_mes
         settling = asyncio.create_task(
             gateway.consumer(subscription).settle([ack(each) for each in received])
         )
-        await breathe()
+        await yield_to_loop()
         proxy.sever()
         refused = {refusal.delivery.message.id for refusal in await settling}
 

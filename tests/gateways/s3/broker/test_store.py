@@ -7,18 +7,18 @@ import asyncio
 import pytest
 
 from gateways.s3.store.objects import (
-    Found,
+    ConditionFailed,
+    FoundObject,
     Get,
     List,
     Missing,
     Page,
     Put,
-    Refused,
     Remove,
-    Removed,
+    RemovedObject,
     Same,
     Unknown,
-    Written,
+    WrittenObject,
 )
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError, ConnectionFailed
@@ -47,25 +47,25 @@ async def test_when_a_lease_lives_its_life_then_each_step_is_one_conditional_wri
     key = "queues/a%2Fb c/pending/1/lease.json"
 
     claimed = await store.perform(Put(key, b"one", is_new=True))
-    assert isinstance(claimed, Written)
-    assert await store.perform(Put(key, b"two", is_new=True)) == Refused()
+    assert isinstance(claimed, WrittenObject)
+    assert await store.perform(Put(key, b"two", is_new=True)) == ConditionFailed()
     renewed = await store.perform(Put(key, b"three", if_match=claimed.etag))
-    assert isinstance(renewed, Written)
-    assert await store.perform(Put(key, b"zombie", if_match=claimed.etag)) == Refused()
-    assert await store.perform(Get(key)) == Found(renewed.etag, b"three", 5)
+    assert isinstance(renewed, WrittenObject)
+    assert await store.perform(Put(key, b"zombie", if_match=claimed.etag)) == ConditionFailed()
+    assert await store.perform(Get(key)) == FoundObject(renewed.etag, b"three", 5)
     assert await store.perform(Get(key, unless=renewed.etag)) == Same()
-    assert await store.perform(Get(key, has_body=False)) == Found(renewed.etag, b"", 5)
+    assert await store.perform(Get(key, has_body=False)) == FoundObject(renewed.etag, b"", 5)
     assert await store.perform(Get(key, has_body=False, unless=renewed.etag)) == Same()
     acked = await store.perform(Put(key, b"", if_match=renewed.etag))
-    assert isinstance(acked, Written)
+    assert isinstance(acked, WrittenObject)
     page = await store.perform(List("queues/"))
     assert isinstance(page, Page)
     assert [(each.key, each.etag, each.size) for each in page.entries] == [(key, acked.etag, 0)]
-    assert await store.perform(Remove([key, "queues/never"])) == Removed()
+    assert await store.perform(Remove([key, "queues/never"])) == RemovedObject()
     assert await store.perform(Get(key)) == Missing()
     assert await store.perform(Get(key, has_body=False)) == Missing()
-    assert await store.perform(Put(key, b"late", if_match=acked.etag)) == Refused()
-    assert await store.perform(Remove([key])) == Removed()
+    assert await store.perform(Put(key, b"late", if_match=acked.etag)) == ConditionFailed()
+    assert await store.perform(Remove([key])) == RemovedObject()
     assert await any_bucket.keys() == []
 
 
@@ -76,7 +76,7 @@ async def test_when_many_write_at_once_then_exactly_one_does(
     """R13, T8: whatever the others are told, it is not that they have written."""
     store, _ = any_bucket.store()
     before = await store.perform(Put("key", b"before"))
-    assert isinstance(before, Written)
+    assert isinstance(before, WrittenObject)
     key, etag = ("new", None) if is_new else ("key", before.etag)
 
     replies = await asyncio.gather(
@@ -86,9 +86,9 @@ async def test_when_many_write_at_once_then_exactly_one_does(
         )
     )
 
-    winners = [number for number, reply in enumerate(replies) if isinstance(reply, Written)]
+    winners = [number for number, reply in enumerate(replies) if isinstance(reply, WrittenObject)]
     found = await store.perform(Get(key))
-    assert isinstance(found, Found)
+    assert isinstance(found, FoundObject)
     assert [f"{number}".encode() for number in winners] == [found.body]
 
 
@@ -117,9 +117,9 @@ async def test_when_more_than_a_thousand_are_removed_then_all_are_gone(bucket: B
     keys = [f"k{number:04d}" for number in range(1001)]
     # Some of each request; that the others never were makes no difference.
     for key in (keys[0], keys[999], keys[1000]):
-        assert isinstance(await store.perform(Put(key, b"x")), Written)
+        assert isinstance(await store.perform(Put(key, b"x")), WrittenObject)
 
-    assert await store.perform(Remove(keys)) == Removed()
+    assert await store.perform(Remove(keys)) == RemovedObject()
     assert await bucket.keys() == []
     assert store.counts["remove"] == 2
 
@@ -132,7 +132,7 @@ async def test_when_a_large_body_is_written_then_it_is_read_as_it_was(any_bucket
     await store.perform(Put("large", body, is_new=True))
 
     found = await store.perform(Get("large"))
-    assert isinstance(found, Found)
+    assert isinstance(found, FoundObject)
     assert found.body == body
 
 
@@ -176,8 +176,8 @@ async def test_when_the_answer_to_a_write_is_lost_then_the_refusal_may_be_ours(
 
         found = await store.perform(Get("key"))
         await bucket.stack.aclose()
-    assert reply == Refused(may_be_ours=True)
-    assert isinstance(found, Found)
+    assert reply == ConditionFailed(may_be_ours=True)
+    assert isinstance(found, FoundObject)
     assert found.body == b"mine"
     assert store.counts == {"put": 3, "get": 1}
     assert proxy.counts == {"PUT": 3, "GET": 1}
@@ -192,7 +192,7 @@ async def test_when_the_request_itself_was_lost_then_the_second_try_writes(bucke
         reply = await store.perform(Put("key", b"mine", is_new=True))
 
         await bucket.stack.aclose()
-    assert isinstance(reply, Written)
+    assert isinstance(reply, WrittenObject)
     assert store.counts == {"put": 4}
 
 
@@ -215,8 +215,10 @@ async def test_when_the_sdk_gives_up_then_what_became_of_it_is_unknown(
         found = await store.perform(Get("key"))
         await bucket.stack.aclose()
     # boto3 takes half a head for an answer, which does if the ETag is in it.
-    assert isinstance(found, Found) == (fault in (LOSE_RESPONSE, TRUNCATE))
-    is_enough = fault is TRUNCATE and isinstance(found, Found) and reply == Written(found.etag)
+    assert isinstance(found, FoundObject) == (fault in (LOSE_RESPONSE, TRUNCATE))
+    is_enough = (
+        fault is TRUNCATE and isinstance(found, FoundObject) and reply == WrittenObject(found.etag)
+    )
     assert isinstance(reply, Unknown) or is_enough
     assert proxy.counts["PUT"] == 2
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from gateways.s3.layout import QueueFacts
+from gateways.s3.layout import QueueDescription
 from gateways.s3.leases.codec import BatchId, batch_key
 from gateways.s3.leases.outbox import MAX_BATCH_COUNT
 from gateways.s3.store.objects import Put, Request
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.errors import SendFailed
 from pump.message import Message
 from pump.testing.builders import a_message
@@ -60,7 +60,7 @@ async def test_when_strict_then_two_processes_have_one_in_flight(world: World) -
             for each in await take(queue, 5):
                 in_flight += 1
                 most = max(most, in_flight)
-                await breathe()
+                await yield_to_loop()
                 order += each.message.body.decode()
                 in_flight -= 1
                 await ack_all(queue, [each])
@@ -144,7 +144,7 @@ async def test_when_the_order_is_changed_then_the_queue_goes_by_the_new_one(worl
     await queue.send(some("ABCD"), delay_s=0.0)
     held = await take(queue)
 
-    await queue.adopt(QueueFacts(name="orders", is_lifo=True))
+    await queue.adopt(QueueDescription(name="orders", is_lifo=True))
 
     assert bodies(await take_all(queue, 1)) == "DCB"
     await ack_all(queue, held)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gateways.s3.leases.codec import (
+    BatchContent,
+    BatchedMessage,
     BatchId,
-    Content,
-    Lease,
-    Letter,
+    LeaseObject,
     MessageId,
     batch_key,
     decode_lease,
@@ -23,9 +23,9 @@ from gateways.s3.leases.codec import (
 from gateways.s3.leases.protocol import (
     MAX_TRIES,
     KnownTail,
+    LeaseHandle,
     Lost,
-    Numbers,
-    Tenancy,
+    NumberRange,
     Undecided,
     ack,
     claim_fresh,
@@ -38,7 +38,7 @@ from gateways.s3.leases.protocol import (
     renew,
     take_numbers,
 )
-from gateways.s3.store.objects import Missing, Put, Remove, Written
+from gateways.s3.store.objects import Missing, Put, Remove, WrittenObject
 from pump.testing.builders import a_message
 from tests.gateways.s3.leases.worlds import (
     BUSY,
@@ -59,14 +59,14 @@ KEY = lease_key(KEYS, MessageId(1, 0))
 BATCH = BatchId(1, 2)
 
 
-def held(s3: ModelS3, lease: Lease | None = None) -> Tenancy:
+def held(s3: ModelS3, lease: LeaseObject | None = None) -> LeaseHandle:
     lease = lease or a_lease()
     verdict = play(claim_fresh(KEY, lease), s3)
-    assert isinstance(verdict, Written)
-    return Tenancy(key=KEY, etag=verdict.etag, lease=lease)
+    assert isinstance(verdict, WrittenObject)
+    return LeaseHandle(key=KEY, etag=verdict.etag, lease=lease)
 
 
-def stored(s3: ModelS3) -> Lease:
+def stored(s3: ModelS3) -> LeaseObject:
     return decode_lease(s3.objects[KEY].body)
 
 
@@ -84,7 +84,7 @@ def test_when_a_request_of_a_claim_goes_wrong_then_it_is_won_all_the_same(
 
     verdict = play(claim_fresh(KEY, lease), s3, [*[UNANSWERED] * place, fault])
 
-    assert verdict == Written(s3.objects[KEY].etag)
+    assert verdict == WrittenObject(s3.objects[KEY].etag)
     assert stored(s3) == lease
 
 
@@ -113,7 +113,7 @@ def test_when_two_reclaim_one_lease_then_one_wins_whatever_goes_wrong(
     first = play(reclaim(KEY, over.etag, mine), s3, [*[None] * place, fault])
     second = play(reclaim(KEY, over.etag, theirs), s3, [*[None] * place, fault])
 
-    assert isinstance(first, Written)
+    assert isinstance(first, WrittenObject)
     assert isinstance(second, Lost)
     assert stored(s3) == mine
 
@@ -122,7 +122,7 @@ def test_when_two_reclaim_one_lease_then_one_wins_whatever_goes_wrong(
 @each_fault
 @each_place
 def test_when_a_request_of_the_owner_goes_wrong_then_its_write_stands(
-    operation: Callable[[Tenancy, Lease], Any], fault: str, place: int
+    operation: Callable[[LeaseHandle, LeaseObject], Any], fault: str, place: int
 ) -> None:
     """R15, R48, T8."""
     s3 = a_bucket()
@@ -131,7 +131,7 @@ def test_when_a_request_of_the_owner_goes_wrong_then_its_write_stands(
 
     verdict = play(operation(tenancy, later), s3, [*[LOST] * place, fault])
 
-    assert verdict == Written(s3.objects[KEY].etag)
+    assert verdict == WrittenObject(s3.objects[KEY].etag)
     assert stored(s3) == later
 
 
@@ -147,7 +147,7 @@ def test_when_a_request_of_an_ack_goes_wrong_then_the_message_is_done(
     verdict = play(ack(tenancy), s3, [*[LOST] * place, fault])
 
     assert s3.objects[KEY].body == b""
-    assert isinstance(verdict, Written) or (isinstance(verdict, Lost) and verdict.found)
+    assert isinstance(verdict, WrittenObject) or (isinstance(verdict, Lost) and verdict.found)
 
 
 @pytest.mark.parametrize("act", ["renew", "hand back", "ack"])
@@ -172,11 +172,11 @@ def test_when_a_renewal_got_no_answer_then_the_owner_goes_on_from_what_it_wrote(
     s3 = a_bucket()
     tenancy = held(s3)
     play(renew(tenancy, a_lease(expires_s=150.0)), s3)
-    doubtful = Tenancy(key=KEY, etag=tenancy.etag, lease=tenancy.lease, is_doubtful=True)
+    doubtful = LeaseHandle(key=KEY, etag=tenancy.etag, lease=tenancy.lease, is_doubtful=True)
 
     verdict = play(_act(act, doubtful), s3)
 
-    assert isinstance(verdict, Written)
+    assert isinstance(verdict, WrittenObject)
     assert verdict.etag == s3.objects[KEY].etag
 
 
@@ -187,8 +187,8 @@ def test_when_a_late_copy_of_a_renewal_arrives_then_it_finds_another_version() -
     first, second = a_lease(expires_s=150.0), a_lease(expires_s=150.0)
     late = next(renew(tenancy, first))
     renewed = play(renew(tenancy, first), s3)
-    assert isinstance(renewed, Written)
-    play(renew(Tenancy(key=KEY, etag=renewed.etag, lease=first), second), s3)
+    assert isinstance(renewed, WrittenObject)
+    play(renew(LeaseHandle(key=KEY, etag=renewed.etag, lease=first), second), s3)
 
     s3.apply(late)
 
@@ -224,12 +224,12 @@ def test_when_a_request_for_numbers_goes_wrong_then_no_number_is_given_twice(
     s3 = a_bucket()
     first = play(take_numbers(KEYS, 3, None, new_id), s3, [*[None] * place, fault])
     second = play(take_numbers(KEYS, 2, None, new_id), s3, [*[None] * place, fault])
-    assert isinstance(first, Numbers)
-    assert isinstance(second, Numbers)
+    assert isinstance(first, NumberRange)
+    assert isinstance(second, NumberRange)
 
     stale = play(take_numbers(KEYS, 1, first.tail, new_id), s3, [*[None] * place, fault])
 
-    assert isinstance(stale, Numbers)
+    assert isinstance(stale, NumberRange)
     assert first.first + 3 <= second.first
     assert second.first + 2 <= stale.first
     assert decode_tail(s3.objects[KEYS.tail].body).next > stale.first
@@ -242,7 +242,7 @@ def test_when_the_tail_was_removed_then_numbers_go_on_behind_the_batches() -> No
 
     numbers = play(take_numbers(KEYS, 1, None, new_id), s3)
 
-    assert isinstance(numbers, Numbers)
+    assert isinstance(numbers, NumberRange)
     assert numbers.first == 42
 
 
@@ -250,7 +250,7 @@ def test_when_the_tail_is_known_then_a_number_costs_one_request() -> None:
     """R50."""
     s3 = a_bucket()
     first = play(take_numbers(KEYS, 1, None, new_id), s3)
-    assert isinstance(first, Numbers)
+    assert isinstance(first, NumberRange)
     before = s3.counts.total()
 
     play(take_numbers(KEYS, 1, first.tail, new_id), s3)
@@ -264,7 +264,9 @@ def test_when_the_tail_is_known_then_a_number_costs_one_request() -> None:
 def test_when_a_request_of_a_batch_goes_wrong_then_it_is_there_once(fault: str, place: int) -> None:
     """R1, T8."""
     s3, key = a_bucket(), batch_key(KEYS, BATCH)
-    body = encode_batch(Content([Letter.of(a_message("A")), Letter.of(a_message("B"))], 0.0))
+    body = encode_batch(
+        BatchContent([BatchedMessage.of(a_message("A")), BatchedMessage.of(a_message("B"))], 0.0)
+    )
 
     is_put = play(put_batch(key, body, KEY), s3, [*[UNANSWERED] * place, fault])
 
@@ -307,7 +309,7 @@ def test_when_a_batch_is_gone_then_a_claim_of_it_is_not_confirmed() -> None:
     claimed = play(claim_fresh(KEY, a_lease()), s3)
 
     assert was_there is True
-    assert isinstance(claimed, Written)
+    assert isinstance(claimed, WrittenObject)
     assert play(confirm(key), s3) is False
     assert play(read_batch(key), s3) == Missing()
 
@@ -341,7 +343,7 @@ def test_when_a_removal_gets_no_answer_then_leases_stay() -> None:
     assert KEY in s3.objects
 
 
-def _act(act: str, tenancy: Tenancy) -> Any:
+def _act(act: str, tenancy: LeaseHandle) -> Any:
     if act == "ack":
         return ack(tenancy)
     operation = renew if act == "renew" else hand_back
@@ -354,5 +356,5 @@ def test_when_repeated_then_a_fault_is_a_412_that_may_be_ours() -> None:
 
     verdict = play(claim_fresh(KEY, a_lease()), s3, [REPEATED])
 
-    assert isinstance(verdict, Written)
+    assert isinstance(verdict, WrittenObject)
     assert s3.counts["get"] == 1

@@ -11,7 +11,7 @@ from gateways.s3.layout import S3QueueSettings
 from gateways.s3.leases.codec import BatchId, MessageId, batch_key, lease_key
 from gateways.s3.limits import MAX_BODY_BYTES
 from gateways.s3.store.objects import List, Put, Remove, Reply, Request
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.errors import AccessDenied, ConnectionFailed, MessageTooLarge
 from pump.message import Message
 from pump.outcome import ABANDON, ACK, Defer, Settlement
@@ -202,7 +202,7 @@ async def test_when_a_receive_is_cancelled_then_everything_is_to_be_had_at_once(
     await other.send(some("ABC"), delay_s=0.0)
     taking = asyncio.create_task(take(queue, 3, wait_s=5.0))
     for _ in range(turns):
-        await breathe()
+        await yield_to_loop()
     taking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await taking

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from gateways.s3.leases.codec import BatchId, Lease, MessageId, batch_key, encode_lease, lease_key
+from gateways.s3.leases.codec import (
+    BatchId,
+    LeaseObject,
+    MessageId,
+    batch_key,
+    encode_lease,
+    lease_key,
+)
 from gateways.s3.leases.protocol import Gone, confirm_head
 from gateways.s3.store.objects import Put
 from tests.gateways.s3.leases.worlds import KEYS, a_bucket, a_lease, play
@@ -16,7 +23,7 @@ def batches(*counts: int) -> ModelS3:
     return s3
 
 
-def put_lease(s3: ModelS3, number: int, place: int, lease: Lease | None) -> MessageId:
+def put_lease(s3: ModelS3, number: int, place: int, lease: LeaseObject | None) -> MessageId:
     message = MessageId(number, place)
     s3.apply(Put(lease_key(KEYS, message), b"" if lease is None else encode_lease(lease)))
     return message

@@ -7,11 +7,20 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar
 
-from gateways.s3.layout import QueueFacts, QueueKeys, S3QueueSettings, Surroundings
+from gateways.s3.layout import QueueDescription, QueueKeys, S3QueueSettings, Surroundings
 from gateways.s3.leases import LeasedQueue
-from gateways.s3.leases.codec import Lease
-from gateways.s3.store.objects import Busy, Put, Refused, Reply, Request, ServerTime, Steps, Unknown
-from pump.clock import breathe
+from gateways.s3.leases.codec import LeaseObject
+from gateways.s3.store.objects import (
+    ConditionFailed,
+    Put,
+    Reply,
+    Request,
+    ServerTime,
+    Steps,
+    Unknown,
+    WriteConflict,
+)
+from pump.clock import yield_to_loop
 from pump.errors import ConnectionFailed
 from pump.message import Delivery, Message
 from pump.outcome import ACK, Settlement
@@ -40,15 +49,15 @@ def struck(apply: Callable[[Request], Reply], request: Request, fault: Fault | N
     if fault == LOST:
         return _UNKNOWN
     if fault == BUSY:
-        return Busy() if isinstance(request, Put) else _UNKNOWN
+        return WriteConflict() if isinstance(request, Put) else _UNKNOWN
     reply = apply(request)
     if fault == UNANSWERED:
         return _UNKNOWN
     if fault == REPEATED_BUSY:
-        return Busy(may_be_ours=True) if isinstance(request, Put) else reply
+        return WriteConflict(may_be_ours=True) if isinstance(request, Put) else reply
     if fault == REPEATED:
         reply = apply(request)
-        return Refused(may_be_ours=True) if isinstance(reply, Refused) else reply
+        return ConditionFailed(may_be_ours=True) if isinstance(reply, ConditionFailed) else reply
     return reply
 
 
@@ -83,10 +92,10 @@ def new_id() -> str:
     return f"nonce{next(_nonces)}"
 
 
-def a_lease(token: str = "mine", **fields: Any) -> Lease:
+def a_lease(token: str = "mine", **fields: Any) -> LeaseObject:
     """A lease in somebody's hands."""
     given = {"owner": f"owner of {token}", "expires_s": 100.0, "attempt": 1, "fence": 1, **fields}
-    return Lease(token=token, nonce=new_id(), **given)
+    return LeaseObject(token=token, nonce=new_id(), **given)
 
 
 def a_bucket() -> ModelS3:
@@ -107,7 +116,7 @@ class FaultyStore:
 
     async def perform(self, request: Request) -> Reply:
         for _ in range(self.turns):
-            await breathe()
+            await yield_to_loop()
         gate = self.gate(request)
         if gate is not None:
             await gate.wait()
@@ -117,7 +126,7 @@ class FaultyStore:
         else:
             reply = struck(self.inner.s3.apply, request, fault)
         for _ in range(self.turns):
-            await breathe()
+            await yield_to_loop()
         return reply
 
     def _fault(self, request: Request) -> Fault | None:
@@ -148,7 +157,7 @@ class World:
         time = ServerTime(self.clock.now_s)
         store = FaultyStore(ModelStore(self.s3, time, self.clock.now_s), turns=turns)
         queue = LeasedQueue(
-            QueueFacts(name="orders", **facts),
+            QueueDescription(name="orders", **facts),
             Surroundings(
                 keys=KEYS,
                 store=store,

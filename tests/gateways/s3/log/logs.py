@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from random import Random
 
-from gateways._engine.settings import QueueSettings
+from gateways._engine.settings import EngineSettings
 from gateways.s3.log.entries import (
     UNCOUNTED,
     Adopt,
     Buried,
+    CommitEntry,
     Configure,
-    Entry,
-    Extend,
+    ExtendOperation,
     Lot,
     Op,
-    Purge,
-    Send,
-    Settle,
+    PurgeOperation,
+    SendOperation,
+    SettleOperation,
     Sweep,
     Take,
     hold,
@@ -34,7 +34,7 @@ class RandomLog:
         self._receipts: list[str] = []
         self._segments = 0
         self._counts = dict.fromkeys(WRITERS, 0)
-        self.settings = QueueSettings(
+        self.settings = EngineSettings(
             name="q",
             is_lifo=self._chance.random() < 0.3,
             is_strict=self._chance.random() < 0.3,
@@ -43,7 +43,7 @@ class RandomLog:
             deduplication_window_s=self._chance.choice([0.0, 6.0]),
         )
 
-    def next(self, replica: Replica) -> Entry:
+    def next(self, replica: Replica) -> CommitEntry:
         """An entry that follows what the replica has applied."""
         chance = self._chance
         writer = chance.choice(WRITERS)
@@ -53,7 +53,7 @@ class RandomLog:
         at_s = replica.at_s + chance.choice([-1.0, 0.0, 0.3, 1.0, 4.0])
         if replica.number == 0:
             ops.insert(0, configure(self.settings))
-        return Entry(
+        return CommitEntry(
             replica.number + 1,
             writer,
             self._counts[writer],
@@ -78,7 +78,7 @@ class RandomLog:
 
     def _send(self, replica: Replica) -> Op:
         self._segments += 1
-        return Send(f"s{self._segments}", 0.0, tuple(self._lot() for _ in range(2)))
+        return SendOperation(f"s{self._segments}", 0.0, tuple(self._lot() for _ in range(2)))
 
     def _lot(self) -> Lot:
         chance, count = self._chance, self._chance.randrange(1, 4)
@@ -97,10 +97,10 @@ class RandomLog:
     def _settle(self, replica: Replica) -> Op:
         receipts = self._some()
         delays_s = tuple(self._chance.choice([None, UNCOUNTED, 0.0, 2.0]) for _ in receipts)
-        return Settle(hold(receipts), self._chance.choice([(), delays_s]))
+        return SettleOperation(hold(receipts), self._chance.choice([(), delays_s]))
 
     def _extend(self, replica: Replica) -> Op:
-        return Extend(hold(self._some()), self._chance.choice([1.0, 5.0]))
+        return ExtendOperation(hold(self._some()), self._chance.choice([1.0, 5.0]))
 
     def _rare(self, replica: Replica) -> Op:
         chance = self._chance
@@ -109,7 +109,7 @@ class RandomLog:
             Buried(tuple(replica.dead)),
             Buried((1, 2, 3)),
             Sweep(chance.choice([0.0, -1.0])),
-            *([Purge()] if chance.random() < 0.2 else []),
+            *([PurgeOperation()] if chance.random() < 0.2 else []),
             *([self._reconfigured()] if chance.random() < 0.5 else []),
         ]
         return chance.choice(choices)

@@ -8,21 +8,21 @@ from typing import Any, TypeVar
 
 import attrs
 
-from gateways._engine.settings import QueueSettings
+from gateways._engine.settings import EngineSettings
 from gateways.s3.layout import QueueKeys
 from gateways.s3.log.commit import Committed, Draft, commit
 from gateways.s3.log.entries import Op
 from gateways.s3.log.follower import Follower
 from gateways.s3.store.objects import (
-    Busy,
+    ConditionFailed,
     Put,
-    Refused,
     Remove,
     Reply,
     Request,
     ServerTime,
     Steps,
     Unknown,
+    WriteConflict,
 )
 from pump.errors import ConnectionFailed
 
@@ -100,11 +100,15 @@ class Bench:
             case Fault.LATE:
                 self._late = request
             case Fault.BUSY if isinstance(request, Put):
-                return Busy()
+                return WriteConflict()
             case Fault.REPEATED:
                 self.s3.apply(request)
                 reply = self.s3.apply(request)
-                return Refused(may_be_ours=True) if isinstance(reply, Refused) else reply
+                return (
+                    ConditionFailed(may_be_ours=True)
+                    if isinstance(reply, ConditionFailed)
+                    else reply
+                )
         return lost
 
 
@@ -114,7 +118,7 @@ class Writer:
 
     bench: Bench
     name: str
-    settings: QueueSettings = QueueSettings(name="q")
+    settings: EngineSettings = EngineSettings(name="q")
     follower: Follower = attrs.field(init=False)
     time: ServerTime = attrs.field(init=False)
     drafts: int = 0

@@ -6,11 +6,11 @@ import pytest
 
 from gateways.s3.log import codec, commit
 from gateways.s3.log.commit import Committed
-from gateways.s3.log.entries import Lot, Send, Settle, Take, hold
+from gateways.s3.log.entries import Lot, SendOperation, SettleOperation, Take, hold
 from gateways.s3.log.follower import MAX_FAULTS, clean, refresh, take_snapshot
 from gateways.s3.log.segments import sweep
-from gateways.s3.log.state import Refusals, Sent, Takings
-from gateways.s3.store.objects import Get, Put, Refused, Steps, Unknown, Written
+from gateways.s3.log.state import Refusals, SendResult, Takings
+from gateways.s3.store.objects import ConditionFailed, Get, Put, Steps, Unknown, WrittenObject
 from pump.errors import ConnectionFailed, StorageFailed
 
 from .steps import KEYS, Bench, Died, Fault, Writer
@@ -23,8 +23,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "SNAPSHOT_BYTES", 200)
 
 
-def a_send(name: str) -> Send:
-    return Send(name, 0.0, (Lot(1),))
+def a_send(name: str) -> SendOperation:
+    return SendOperation(name, 0.0, (Lot(1),))
 
 
 def segments_of(writer: Writer) -> list[str]:
@@ -72,7 +72,7 @@ def _send_in_turns(bench: Bench) -> list[str]:
         except Died:
             writers[name] = Writer(bench, f"{name} again")
             continue
-        assert committed.results == (Sent(is_accepted=True),)
+        assert committed.results == (SendResult(is_accepted=True),)
         confirmed.append(f"s{number}")
     return confirmed
 
@@ -91,7 +91,7 @@ def test_when_the_reply_to_the_commit_gets_lost_then_its_results_are_found(fault
     [takings] = committed.results
     assert isinstance(takings, Takings)
     assert len(takings.taken) == 1
-    assert ann.commit(Settle(hold([takings.taken[0].receipt]))).results == (Refusals(()),)
+    assert ann.commit(SettleOperation(hold([takings.taken[0].receipt]))).results == (Refusals(()),)
 
 
 def test_when_it_stays_unknown_then_it_raises_and_says_nothing_is_known() -> None:
@@ -149,7 +149,7 @@ def test_when_another_head_stands_then_a_commit_that_was_given_up_can_never_come
     steps.close()
     bob.commit(a_send("second"))
 
-    assert bench.s3.apply(ghost) == Refused()
+    assert bench.s3.apply(ghost) == ConditionFailed()
     assert segments_of(a_stranger(bench)) == ["first", "second"]
 
 
@@ -180,7 +180,7 @@ def test_when_a_process_was_paused_then_it_catches_up_and_goes_on() -> None:
         bob.commit(a_send(f"s{number}"))
         bob.run(clean(bob.follower))
 
-    refused = ann.commit(Settle(hold([takings.taken[0].receipt])))
+    refused = ann.commit(SettleOperation(hold([takings.taken[0].receipt])))
 
     assert refused.results == (Refusals((0,)),)
     assert len(segments_of(ann)) == 61
@@ -199,7 +199,7 @@ def test_when_a_snapshot_stands_before_the_results_then_it_is_known_that_it_happ
     request = next(steps)
     while not (isinstance(request, Put) and request.key == KEYS.head):
         request = steps.send(bench.s3.apply(request))
-    assert isinstance(bench.s3.apply(request), Written)
+    assert isinstance(bench.s3.apply(request), WrittenObject)
     for number in range(60):
         bob.commit(a_send(f"s{number}"))
         bob.run(clean(bob.follower))
@@ -278,7 +278,7 @@ def test_when_a_writer_died_after_its_segment_then_a_sweep_removes_it_and_nothin
         bench.s3.apply(Put(f"{KEYS.segments}{name}", codec.pack_segment([name.encode()])))
     born_s = bench.now_s - 1
     for number in range(9):
-        ann.commit(Send("kept", born_s, (Lot(1),)) if not number else a_send(f"s{number}"))
+        ann.commit(SendOperation("kept", born_s, (Lot(1),)) if not number else a_send(f"s{number}"))
     bench.s3.apply(Put(f"{KEYS.history}x/litter", b""))
     bench.now_s += 5000
     ann.run(refresh(ann.follower))
@@ -299,8 +299,8 @@ def test_when_a_writer_died_after_its_segment_then_a_sweep_removes_it_and_nothin
     assert f"{KEYS.segments}kept" in bench.s3.objects
     assert f"{KEYS.segments}litter" not in bench.s3.objects
     assert f"{KEYS.history}x/litter" not in bench.s3.objects
-    late = ann.commit(Send("litter", born_s, (Lot(1),)))
-    assert late.results == (Sent(is_accepted=False),)
+    late = ann.commit(SendOperation("litter", born_s, (Lot(1),)))
+    assert late.results == (SendResult(is_accepted=False),)
     assert len(segments_of(a_stranger(bench))) == 9
 
 

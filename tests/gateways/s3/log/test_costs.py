@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 import pytest
 
-from gateways.s3.layout import Layout, QueueFacts
+from gateways.s3.layout import Layout, QueueDescription
 from gateways.s3.store.objects import Reply, Request, ServerTime
 from pump.message import Message
 from pump.outcome import ACK, Settlement
@@ -51,7 +51,7 @@ class Load:
     handled: list[str] = attrs.field(factory=list)
 
     def process(self) -> LogGateway:
-        self.world.facts["q"] = QueueFacts(name="q", layout=Layout.LOG)
+        self.world.facts["q"] = QueueDescription(name="q", layout=Layout.LOG)
         return LogGateway(self.world)
 
     async def produce(self, gateway: LogGateway, *, sends: int, batch: int) -> None:

@@ -5,17 +5,27 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from gateways._engine.settings import QueueSettings
+from gateways._engine.settings import EngineSettings
 from gateways.s3.log import codec
-from gateways.s3.log.entries import Configure, Entry, Lot, Purge, Send, Settle, Sweep, Take, hold
+from gateways.s3.log.entries import (
+    CommitEntry,
+    Configure,
+    Lot,
+    PurgeOperation,
+    SendOperation,
+    SettleOperation,
+    Sweep,
+    Take,
+    hold,
+)
 from gateways.s3.log.follower import restore, take_snapshot
 from gateways.s3.log.state import (
     BURIAL_S,
     MAX_WRITERS,
-    Purged,
+    PurgeResult,
     Refusals,
     Replica,
-    Sent,
+    SendResult,
     Takings,
     configure,
 )
@@ -23,10 +33,10 @@ from pump.errors import StorageFailed
 
 from .logs import RandomLog
 
-SETTINGS = QueueSettings(name="q")
+SETTINGS = EngineSettings(name="q")
 
 
-def through_the_codec(entry: Entry) -> Entry:
+def through_the_codec(entry: CommitEntry) -> CommitEntry:
     return codec.unpack_entry(codec.pack_entry(entry), "head")
 
 
@@ -81,18 +91,20 @@ def test_when_random_logs_are_replayed_then_segments_live_as_long_as_their_messa
 
         named = {record.message.segment for record in replica.queue.records.values()}  # type: ignore[attr-defined]
         assert set(replica.segments) == named
-        sent = {op.segment for op in applied.entry.ops if isinstance(op, Send)}
+        sent = {op.segment for op in applied.entry.ops if isinstance(op, SendOperation)}
         assert set(applied.emptied) == (set(before) | sent) - named
 
 
-def an_entry(replica: Replica, *ops: object, at_s: float = 0.0, margin_s: float = 0.0) -> Entry:
-    return Entry(replica.number + 1, "ann", replica.number + 1, at_s, margin_s, ops)  # type: ignore[arg-type]
+def an_entry(
+    replica: Replica, *ops: object, at_s: float = 0.0, margin_s: float = 0.0
+) -> CommitEntry:
+    return CommitEntry(replica.number + 1, "ann", replica.number + 1, at_s, margin_s, ops)  # type: ignore[arg-type]
 
 
 def test_when_a_writer_is_unsure_of_the_time_then_a_lease_is_granted_from_the_latest() -> None:
     """R12, T8: and judged by the earliest, so that nobody's lease is cut short."""
     replica = Replica(SETTINGS)
-    replica.apply(an_entry(replica, Send("s", 0.0, (Lot(1),)), at_s=100.0))
+    replica.apply(an_entry(replica, SendOperation("s", 0.0, (Lot(1),)), at_s=100.0))
     replica.apply(an_entry(replica, Take(1, 10.0), at_s=101.0, margin_s=2.0))
 
     early = replica.apply(an_entry(replica, Take(1, 10.0), at_s=112.9, margin_s=2.0))
@@ -117,12 +129,12 @@ def test_when_a_writer_is_behind_then_time_does_not_go_back() -> None:
 def test_when_a_receipt_was_settled_then_it_is_refused_in_the_same_entry_too() -> None:
     """R14: law 1."""
     replica = Replica(SETTINGS)
-    replica.apply(an_entry(replica, Send("s", 0.0, (Lot(1),))))
+    replica.apply(an_entry(replica, SendOperation("s", 0.0, (Lot(1),))))
     [takings] = replica.apply(an_entry(replica, Take(1, 10.0))).results
     assert isinstance(takings, Takings)
     held = hold([takings.taken[0].receipt])
 
-    applied = replica.apply(an_entry(replica, Settle(held), Settle(held)))
+    applied = replica.apply(an_entry(replica, SettleOperation(held), SettleOperation(held)))
 
     assert applied.results == (Refusals(()), Refusals((0,)))
     assert applied.emptied == ("s",)
@@ -134,10 +146,12 @@ def test_when_a_sweep_may_have_removed_a_segment_then_its_send_is_refused() -> N
     replica.apply(an_entry(replica, Sweep(500.0)))
 
     applied = replica.apply(
-        an_entry(replica, Send("old", 499.0, (Lot(1),)), Send("new", 500.0, (Lot(1),)))
+        an_entry(
+            replica, SendOperation("old", 499.0, (Lot(1),)), SendOperation("new", 500.0, (Lot(1),))
+        )
     )
 
-    assert applied.results == (Sent(is_accepted=False), Sent(is_accepted=True))
+    assert applied.results == (SendResult(is_accepted=False), SendResult(is_accepted=True))
     assert replica.segments == {"new": 1}
 
 
@@ -145,7 +159,7 @@ def test_when_a_message_had_its_last_delivery_then_one_writer_looks_after_it_at_
     """R20, T5."""
     settings = attrs.evolve(SETTINGS, max_receive_count=1, dead_letter_queue="dead")
     replica = Replica(SETTINGS)
-    replica.apply(an_entry(replica, configure(settings), Send("s", 0.0, (Lot(1),))))
+    replica.apply(an_entry(replica, configure(settings), SendOperation("s", 0.0, (Lot(1),))))
     replica.apply(an_entry(replica, Take(1, 10.0), at_s=1.0))
 
     applied = replica.apply(an_entry(replica, at_s=11.0))
@@ -160,7 +174,7 @@ def test_when_the_dead_letter_queue_is_given_up_then_the_dead_are_delivered_agai
     """R20, R22: never out of reach for good."""
     settings = attrs.evolve(SETTINGS, max_receive_count=1, dead_letter_queue="dead")
     replica = Replica(SETTINGS)
-    replica.apply(an_entry(replica, configure(settings), Send("s", 0.0, (Lot(1),))))
+    replica.apply(an_entry(replica, configure(settings), SendOperation("s", 0.0, (Lot(1),))))
     replica.apply(an_entry(replica, Take(1, 10.0), at_s=1.0))
     replica.apply(an_entry(replica, at_s=11.0))
 
@@ -180,7 +194,7 @@ def test_when_dead_letters_are_given_up_as_a_last_lease_ends_then_it_is_delivere
     """
     settings = attrs.evolve(SETTINGS, max_receive_count=1, dead_letter_queue="dead")
     replica = Replica(SETTINGS)
-    replica.apply(an_entry(replica, configure(settings), Send("s", 0.0, (Lot(1),))))
+    replica.apply(an_entry(replica, configure(settings), SendOperation("s", 0.0, (Lot(1),))))
     replica.apply(an_entry(replica, Take(1, 10.0), at_s=1.0))
 
     given_up = Configure(False, False, None, None, 300.0)
@@ -197,7 +211,7 @@ def test_when_many_writers_came_and_went_then_the_last_ones_are_known() -> None:
     """A replica does not grow with the number of processes there ever were."""
     replica = Replica(SETTINGS)
     for number in range(1, MAX_WRITERS + 3):
-        replica.apply(Entry(number, f"w{number}", 1, 0.0, 0.0, ()))
+        replica.apply(CommitEntry(number, f"w{number}", 1, 0.0, 0.0, ()))
 
     assert len(replica.writers) == MAX_WRITERS
     assert "w2" not in replica.writers
@@ -212,9 +226,9 @@ def test_when_purged_then_everything_is_gone_and_counted() -> None:
         log.learn(replica.apply(log.next(replica)))
     count = len(replica.queue.records)
 
-    applied = replica.apply(an_entry(replica, Purge()))
+    applied = replica.apply(an_entry(replica, PurgeOperation()))
 
-    assert applied.results == (Purged(count),)
+    assert applied.results == (PurgeResult(count),)
     assert count > 0
     assert replica.segments == {}
 
@@ -236,7 +250,7 @@ def test_when_a_group_is_any_text_then_it_can_be_packed_and_stays_itself(text: s
     """R38."""
     lot = Lot(1, 0.0, (codec.as_key(text),))
 
-    entry = Entry(1, "ann", 1, 0.0, 0.0, (Send("s", 0.0, (lot,)),))
+    entry = CommitEntry(1, "ann", 1, 0.0, 0.0, (SendOperation("s", 0.0, (lot,)),))
 
     assert through_the_codec(entry) == entry
     others = {codec.as_key(other) for other in ("plain", "žluť", "\ud800", "\ud800é", None)}

@@ -6,22 +6,30 @@ from random import Random
 
 import pytest
 
-from gateways._engine.settings import QueueSettings
+from gateways._engine.settings import EngineSettings
 from gateways.s3.log.entries import (
     Accept,
     Lot,
     Op,
-    Purge,
+    PurgeOperation,
     Release,
     Renew,
-    Send,
-    Settle,
+    SendOperation,
+    SettleOperation,
     Take,
     TakeInSession,
     hold,
 )
 from gateways.s3.log.follower import take_snapshot
-from gateways.s3.log.state import Applied, Granted, NotGranted, Refusals, Released, Replica, Takings
+from gateways.s3.log.state import (
+    Applied,
+    NotGranted,
+    Refusals,
+    Released,
+    Replica,
+    SessionGrant,
+    Takings,
+)
 
 from .logs import RandomLog
 from .test_replicas import SETTINGS, an_entry, from_a_snapshot, looks, through_the_codec
@@ -37,7 +45,7 @@ class SessionLog(RandomLog):
 
     def learn(self, applied: Applied) -> None:
         super().learn(applied)
-        self._tokens += [each.token for each in applied.results if isinstance(each, Granted)]
+        self._tokens += [each.token for each in applied.results if isinstance(each, SessionGrant)]
 
     def _op(self, replica: Replica) -> Op:
         dice = self._dice
@@ -75,10 +83,10 @@ def test_when_random_logs_with_sessions_are_replayed_then_all_replicas_agree(see
             assert looks(other) == looks(first)
 
 
-def a_replica(groups: str, settings: QueueSettings = SETTINGS) -> Replica:
+def a_replica(groups: str, settings: EngineSettings = SETTINGS) -> Replica:
     replica = Replica(settings)
     lot = Lot(len(groups), 0.0, tuple(groups))
-    replica.apply(an_entry(replica, Send("s", 0.0, (lot,)), at_s=100.0))
+    replica.apply(an_entry(replica, SendOperation("s", 0.0, (lot,)), at_s=100.0))
     return replica
 
 
@@ -92,7 +100,7 @@ def test_when_a_writer_is_unsure_of_the_time_then_a_lock_is_granted_from_the_lat
 
     assert early.results == (NotGranted(),)
     [granted] = in_time.results
-    assert isinstance(granted, Granted)
+    assert isinstance(granted, SessionGrant)
     assert (granted.session, granted.expires_s) == ("g", 125.0)
 
 
@@ -103,7 +111,9 @@ def test_when_two_accept_in_one_entry_then_one_has_it_and_the_next_the_next() ->
     accepts = [Accept("g", 10.0), Accept("g", 10.0), Accept(None, 10.0), Accept(None, 10.0)]
     applied = replica.apply(an_entry(replica, *accepts, at_s=101.0))
 
-    sessions = [each.session if isinstance(each, Granted) else None for each in applied.results]
+    sessions = [
+        each.session if isinstance(each, SessionGrant) else None for each in applied.results
+    ]
     assert sessions == ["g", None, "h", None]
 
 
@@ -111,14 +121,14 @@ def test_when_a_session_is_released_then_what_it_had_is_back_uncounted_and_in_or
     """R40: and its receipts are void."""
     replica = a_replica("gg")
     [granted] = replica.apply(an_entry(replica, Accept("g", 10.0), at_s=101.0)).results
-    assert isinstance(granted, Granted)
+    assert isinstance(granted, SessionGrant)
     token = granted.token
     [takings] = replica.apply(an_entry(replica, TakeInSession(token, 2), at_s=101.0)).results
     assert isinstance(takings, Takings)
 
     held = hold(each.receipt for each in takings.taken)
     again = replica.apply(
-        an_entry(replica, Release(token), Settle(held), Take(2, 10.0), at_s=102.0)
+        an_entry(replica, Release(token), SettleOperation(held), Take(2, 10.0), at_s=102.0)
     )
 
     released, refused, retaken = again.results
@@ -131,10 +141,12 @@ def test_when_a_queue_is_purged_then_its_sessions_stay() -> None:
     """R40."""
     replica = a_replica("g")
     [granted] = replica.apply(an_entry(replica, Accept("g", 10.0), at_s=101.0)).results
-    assert isinstance(granted, Granted)
+    assert isinstance(granted, SessionGrant)
 
     applied = replica.apply(
-        an_entry(replica, Purge(), Accept("g", 5.0), Renew(granted.token, 20.0), at_s=102.0)
+        an_entry(
+            replica, PurgeOperation(), Accept("g", 5.0), Renew(granted.token, 20.0), at_s=102.0
+        )
     )
 
-    assert applied.results[1:] == (NotGranted(), Granted(granted.token, "g", 122.0))
+    assert applied.results[1:] == (NotGranted(), SessionGrant(granted.token, "g", 122.0))

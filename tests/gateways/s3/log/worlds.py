@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import attrs
 
 from gateways._engine.ports import ENGINE
-from gateways._engine.settings import QueueSettings, is_bare
-from gateways.s3.layout import Layout, QueueFacts, QueueKeys, S3QueueSettings, Surroundings
+from gateways._engine.settings import EngineSettings, is_bare
+from gateways.s3.layout import Layout, QueueDescription, QueueKeys, S3QueueSettings, Surroundings
 from gateways.s3.limits import MAX_BODY_BYTES
 from gateways.s3.log.queue import LoggedQueue
 from gateways.s3.store.objects import ObjectStore, ServerTime
@@ -39,7 +39,7 @@ class World:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.s3 = ModelS3(clock.time_s)
-        self.facts: dict[str, QueueFacts] = {}
+        self.facts: dict[str, QueueDescription] = {}
 
     def store(self, time: ServerTime) -> ObjectStore:
         """The bucket as one process reaches it."""
@@ -145,7 +145,7 @@ class LogAdmin:
                 raise QueueMismatch(spec.name, f"{there} is not {wanted}")
             return
         if wanted.dead_letter_queue is not None and wanted.dead_letter_queue not in known:
-            known[wanted.dead_letter_queue] = QueueFacts(name=wanted.dead_letter_queue)
+            known[wanted.dead_letter_queue] = QueueDescription(name=wanted.dead_letter_queue)
         if there is None or not is_bare(spec):
             known[spec.name] = wanted
             await self.gateway.queue(spec.name).adopt(wanted)
@@ -163,10 +163,10 @@ class LogAdmin:
         return await self.gateway.queue(queue).purge()
 
 
-def facts_of(spec: QueueSpec) -> QueueFacts:
+def facts_of(spec: QueueSpec) -> QueueDescription:
     """What a spec asks for."""
-    wanted = QueueSettings.from_spec(spec)
-    return QueueFacts(
+    wanted = EngineSettings.from_spec(spec)
+    return QueueDescription(
         name=wanted.name,
         layout=Layout.LOG,
         is_lifo=wanted.is_lifo,

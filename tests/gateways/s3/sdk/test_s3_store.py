@@ -8,14 +8,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateways.s3.store.objects import (
-    Busy,
+    ConditionFailed,
     Get,
     List,
     Put,
-    Refused,
     Remove,
     Unknown,
-    Written,
+    WriteConflict,
+    WrittenObject,
 )
 from gateways.s3.store.s3_store import S3Store
 from pump.errors import AccessDenied, ConfigurationError, CredentialsExpired, Throttled
@@ -54,7 +54,7 @@ async def test_when_a_new_object_is_written_then_the_condition_is_sent_and_nothi
     reply = await store.perform(NEW)
 
     [seen] = aws.seen
-    assert reply == Written('"abc"')
+    assert reply == WrittenObject('"abc"')
     assert (seen.method, urlsplit(seen.path).path) == (
         "PUT",
         f"/{BUCKET}/queues/a%2520b/lease.json",
@@ -80,7 +80,7 @@ async def test_when_a_key_of_ones_own_is_written_then_without_a_condition(
     aws: FakeAws, store: S3Store
 ) -> None:
     """T8: fresh ids need none."""
-    assert await store.perform(PLAIN) == Written('"1"')
+    assert await store.perform(PLAIN) == WrittenObject('"1"')
 
     [seen] = aws.seen
     assert {"if-match", "if-none-match"}.isdisjoint(seen.headers)
@@ -93,7 +93,7 @@ async def test_when_the_condition_does_not_hold_then_it_is_refused_and_asked_onc
     """T8."""
     aws.script.append(PRECONDITION_FAILED)
 
-    assert await store.perform(request_) == Refused()
+    assert await store.perform(request_) == ConditionFailed()
     assert len(aws.seen) == 1
 
 
@@ -103,7 +103,7 @@ async def test_when_the_version_to_replace_is_gone_then_it_is_refused(
     """T8: S3 says 404."""
     aws.script.append(NO_SUCH_KEY)
 
-    assert await store.perform(OVER) == Refused()
+    assert await store.perform(OVER) == ConditionFailed()
 
 
 async def test_when_another_write_is_under_way_then_it_is_busy_and_nothing_is_decided(
@@ -112,7 +112,7 @@ async def test_when_another_write_is_under_way_then_it_is_busy_and_nothing_is_de
     """T8: 409 is not 412."""
     aws.script.append(CONFLICT)
 
-    assert await store.perform(NEW) == Busy()
+    assert await store.perform(NEW) == WriteConflict()
 
 
 @pytest.mark.parametrize("fault", [Reset(), BREAKDOWN, SLOW_DOWN], ids=["reset", "500", "503"])
@@ -127,7 +127,7 @@ async def test_when_the_sdk_asked_twice_then_what_is_in_the_way_may_be_ours(
     """T8: an answer that is lost after the write is the commonest way to lose one's own lease."""
     aws.script.extend([fault, refusal])
 
-    assert await store.perform(request_) == Refused(may_be_ours=True)
+    assert await store.perform(request_) == ConditionFailed(may_be_ours=True)
     assert len(aws.seen) == 2
 
 
@@ -138,7 +138,7 @@ async def test_when_the_sdk_asked_twice_then_what_was_busy_may_be_written_by_us(
     """T8: 409 says that the second copy decided nothing, and not what became of the first."""
     aws.script.extend([fault, CONFLICT])
 
-    assert await store.perform(NEW) == Busy(may_be_ours=True)
+    assert await store.perform(NEW) == WriteConflict(may_be_ours=True)
 
 
 async def test_when_a_used_connection_breaks_then_nobody_repeats_a_write_unseen(
@@ -247,7 +247,7 @@ async def test_when_a_large_body_is_written_then_it_arrives_whole(
     """R1."""
     body = bytes(range(256)) * 8192
 
-    assert await store.perform(Put("key", body, is_new=True)) == Written('"1"')
+    assert await store.perform(Put("key", body, is_new=True)) == WrittenObject('"1"')
     assert aws.seen[0].body == body
 
 

@@ -7,14 +7,14 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from gateways.s3.store.objects import (
-    Entry,
-    Found,
+    FoundObject,
     Get,
     List,
+    ListedObject,
     Missing,
     Page,
     Remove,
-    Removed,
+    RemovedObject,
     Reply,
     Same,
     Unknown,
@@ -39,7 +39,7 @@ async def test_when_an_object_is_read_then_with_its_etag(aws: FakeAws, store: S3
     """T8."""
     aws.script.append(found(b"body", '"9"'))
 
-    assert await store.perform(Get("key")) == Found('"9"', b"body", 4)
+    assert await store.perform(Get("key")) == FoundObject('"9"', b"body", 4)
 
 
 async def test_when_only_its_presence_matters_then_no_body_is_sent(
@@ -50,7 +50,7 @@ async def test_when_only_its_presence_matters_then_no_body_is_sent(
 
     reply = await store.perform(Get("key", has_body=False))
 
-    assert reply == Found('"9"', b"", 0)
+    assert reply == FoundObject('"9"', b"", 0)
     assert aws.seen[0].method == "HEAD"
 
 
@@ -87,7 +87,8 @@ async def test_when_keys_are_listed_then_in_pages_behind_a_key(
     page = await store.perform(List("a/", after="a/0", max_count=2))
 
     assert page == Page(
-        [Entry("a/1", '"a/1"', 3, DATE_S), Entry("a/22", '"a/22"', 4, DATE_S)], is_last=False
+        [ListedObject("a/1", '"a/1"', 3, DATE_S), ListedObject("a/22", '"a/22"', 4, DATE_S)],
+        is_last=False,
     )
     asked = parse_qs(urlsplit(aws.seen[0].path).query)
     assert (asked["prefix"], asked["start-after"], asked["max-keys"]) == (["a/"], ["a/0"], ["2"])
@@ -110,7 +111,7 @@ async def test_when_many_are_removed_then_a_thousand_at_a_time(
 ) -> None:
     aws.always = removed()
 
-    assert await store.perform(Remove([f"k{number}" for number in range(2001)])) == Removed()
+    assert await store.perform(Remove([f"k{number}" for number in range(2001)])) == RemovedObject()
     assert [seen.body.count(b"<Key>") for seen in aws.seen] == [1000, 1000, 1]
     assert store.counts == {"remove": 3}
 
@@ -122,14 +123,14 @@ async def test_when_one_is_removed_then_it_is_gone_whether_or_not_it_was_there(
     """T8."""
     aws.script.append(answer)
 
-    assert await store.perform(Remove(["key"])) == Removed()
+    assert await store.perform(Remove(["key"])) == RemovedObject()
     assert aws.seen[0].method == "DELETE"
 
 
 async def test_when_nothing_is_to_be_removed_then_nothing_is_asked(
     aws: FakeAws, store: S3Store
 ) -> None:
-    assert await store.perform(Remove([])) == Removed()
+    assert await store.perform(Remove([])) == RemovedObject()
     assert not aws.seen
 
 

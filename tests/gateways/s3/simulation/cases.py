@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import attrs
 
-from gateways.s3.layout import Layout, QueueFacts, S3QueueSettings, StoredQueue, Surroundings
+from gateways.s3.layout import Layout, QueueDescription, S3QueueSettings, StoredQueue, Surroundings
 from gateways.s3.leases import scouting
 from gateways.s3.leases.queue import LeasedQueue
 from gateways.s3.log import commit, committer, state
@@ -40,7 +40,7 @@ def _hurried_log() -> Iterator[None]:
         yield
 
 
-Build = Callable[[QueueFacts, Surroundings, S3QueueSettings], StoredQueue]
+Build = Callable[[QueueDescription, Surroundings, S3QueueSettings], StoredQueue]
 
 
 @attrs.frozen(kw_only=True)
@@ -50,7 +50,7 @@ class Case:
     name: str
     layout: str
     build: Build
-    facts: QueueFacts = QueueFacts(name="q")
+    facts: QueueDescription = QueueDescription(name="q")
     has_dead_letters: bool = True
     hurried: Callable[[], AbstractContextManager[None]] = nullcontext
     """What usually takes hours happens all the time; half of the seeds have it so."""
@@ -65,9 +65,9 @@ _BUILDS: dict[str, tuple[Build, Callable[[], AbstractContextManager[None]]]] = {
     "log": (LoggedQueue, _hurried_log),
 }
 _ORDERS = {
-    "fifo": QueueFacts(name="q"),
-    "lifo": QueueFacts(name="q", is_lifo=True),
-    "strict": QueueFacts(name="q", is_strict=True),
+    "fifo": QueueDescription(name="q"),
+    "lifo": QueueDescription(name="q", is_lifo=True),
+    "strict": QueueDescription(name="q", is_strict=True),
 }
 REFERENCE = Case(name="reference", layout="reference", build=ReferenceQueue, has_dead_letters=False)
 CASES = {

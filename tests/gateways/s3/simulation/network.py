@@ -1,16 +1,16 @@
 """The network between processes and the store: where requests and replies get lost, late, doubled.
 
-| fate      | the store                                  | the process                            |
-|-----------|--------------------------------------------|----------------------------------------|
-| fine      | applies it                                 | gets the reply                         |
-| lost      | never sees it                              | `Unknown` after a timeout              |
-| unheard   | applies it                                 | `Unknown` after a timeout              |
-| late      | applies it long after the timeout          | `Unknown` after a timeout              |
-| retried   | sees it twice: the reply of the first is   | the reply of the second; a refusal may |
-|           | lost, or the first comes after the second  | be by its own (`may_be_ours`), or a    |
-|           |                                            | 409 that says nothing of the first     |
-| busy      | 409 of a conditional write: nothing        | `Busy`                                 |
-| broken    | 500 or 503: applied or not                 | `Unknown`                              |
+| fate    | the store                                 | the process                            |
+|---------|-------------------------------------------|----------------------------------------|
+| fine    | applies it                                | gets the reply                         |
+| lost    | never sees it                             | `Unknown` after a timeout              |
+| unheard | applies it                                | `Unknown` after a timeout              |
+| late    | applies it long after the timeout         | `Unknown` after a timeout              |
+| retried | sees it twice: the reply of the first is  | the reply of the second; a refusal may |
+|         | lost, or the first comes after the second | be by its own (`may_be_ours`), or a    |
+|         |                                           | 409 that says nothing of the first     |
+| busy    | 409 of a conditional write: nothing       | `WriteConflict`                        |
+| broken  | 500 or 503: applied or not                | `Unknown`                              |
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from random import Random
 
 import attrs
 
-from gateways.s3.store.objects import Busy, Put, Refused, Reply, Request, Unknown
+from gateways.s3.store.objects import ConditionFailed, Put, Reply, Request, Unknown, WriteConflict
 from pump.errors import ConnectionFailed, Throttled
 from tests.gateways.s3.model_store import ModelS3
 
@@ -115,7 +115,7 @@ class Network:
             case "slow":
                 self._after(there_s * self._rng.choice((1, 40)), self._apply, call, None, 40.0)
             case "busy":
-                self._after(there_s * 2, self._answer, call, Busy(), self.s3.date_s)
+                self._after(there_s * 2, self._answer, call, WriteConflict(), self.s3.date_s)
             case "retried":
                 self._retry(call, there_s)
             case "broken":
@@ -134,7 +134,7 @@ class Network:
         first_s = self._rng.choice((there_s, there_s, again_s + 0.02, self._late_s(again_s)))
         self._let_in(first_s, call)
         if _is_conditional(call.request) and self._rng.random() < 0.2:
-            busy = Busy(may_be_ours=True)
+            busy = WriteConflict(may_be_ours=True)
             self._after(again_s + self._trip_s(), self._answer, call, busy, self.s3.date_s)
         else:
             self._after(again_s, self._apply, call, True)
@@ -152,8 +152,8 @@ class Network:
     def _apply(self, call: _Call, is_retry: bool | None, slowness: float = 1.0) -> None:
         reply = self.s3.apply(call.request)
         self.on_applied(call.process, call.request, reply)
-        if is_retry and isinstance(reply, Refused):
-            reply = Refused(may_be_ours=True)
+        if is_retry and isinstance(reply, ConditionFailed):
+            reply = ConditionFailed(may_be_ours=True)
         self.trace.note(call.process.name, "applied", reply)
         self._after(self._trip_s() * slowness, self._answer, call, reply, self.s3.date_s)
 
@@ -168,7 +168,7 @@ class Network:
             now_s = process.machine.local_s()
             process.time.observe(date_s, sent_s=call.sent_s, received_s=now_s)
         process.doubts += isinstance(reply, Unknown) or getattr(reply, "may_be_ours", False)
-        if isinstance(reply, Unknown | Busy):
+        if isinstance(reply, Unknown | WriteConflict):
             self.trace.note(process.name, "hears", f"{type(reply).__name__} of {call.request}")
         call.done.set_result(reply)
 

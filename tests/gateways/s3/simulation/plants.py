@@ -17,19 +17,19 @@ import attrs
 
 from gateways.s3.log import commit
 from gateways.s3.log.codec import unpack_entry, unpack_head
-from gateways.s3.log.entries import Entry, Extend, Settle, Take
+from gateways.s3.log.entries import CommitEntry, ExtendOperation, SettleOperation, Take
 from gateways.s3.store.objects import (
-    Busy,
-    Found,
+    ConditionFailed,
+    FoundObject,
     Get,
     Put,
-    Refused,
     Remove,
     Reply,
     Request,
     ServerTime,
     Unknown,
-    Written,
+    WriteConflict,
+    WrittenObject,
 )
 
 from .changing import changed
@@ -132,7 +132,7 @@ class AckByDeleting(_Rewriting):
         if kind != "ack":
             return await perform(put)
         reply = await perform(Remove([put.key]))
-        return reply if isinstance(reply, Unknown) else Written(_etag(b""))
+        return reply if isinstance(reply, Unknown) else WrittenObject(_etag(b""))
 
 
 class EqualBodies(Plant):
@@ -164,7 +164,7 @@ class BusyIsRefused(Plant):
 
     async def perform(self, perform: Perform, request: Request) -> Reply:
         reply = await perform(request)
-        return Refused() if isinstance(reply, Busy) else reply
+        return ConditionFailed() if isinstance(reply, WriteConflict) else reply
 
 
 class OwnRefusal(Plant):
@@ -175,7 +175,7 @@ class OwnRefusal(Plant):
 
     async def perform(self, perform: Perform, request: Request) -> Reply:
         reply = await perform(request)
-        return Refused() if isinstance(reply, Refused) else reply
+        return ConditionFailed() if isinstance(reply, ConditionFailed) else reply
 
 
 class BusyIsUndecided(Plant):
@@ -186,7 +186,7 @@ class BusyIsUndecided(Plant):
 
     async def perform(self, perform: Perform, request: Request) -> Reply:
         reply = await perform(request)
-        return Busy() if isinstance(reply, Busy) else reply
+        return WriteConflict() if isinstance(reply, WriteConflict) else reply
 
 
 class DoubtIsRefusal(Plant):
@@ -198,7 +198,7 @@ class DoubtIsRefusal(Plant):
     async def perform(self, perform: Perform, request: Request) -> Reply:
         reply = await perform(request)
         is_doubt = isinstance(request, Put) and isinstance(reply, Unknown)
-        return Refused() if is_doubt else reply
+        return ConditionFailed() if is_doubt else reply
 
 
 class Unconfirmed(Plant):
@@ -208,11 +208,11 @@ class Unconfirmed(Plant):
     layouts = LEASES
 
     def __init__(self) -> None:
-        self._messages: dict[str, Found] = {}
+        self._messages: dict[str, FoundObject] = {}
 
     async def perform(self, perform: Perform, request: Request) -> Reply:
         if isinstance(request, Put) and "/messages/" in request.key and request.body:
-            found = Found(_etag(request.body), request.body, len(request.body))
+            found = FoundObject(_etag(request.body), request.body, len(request.body))
             self._messages[request.key] = found
         if isinstance(request, Get) and not request.has_body and request.key in self._messages:
             return self._messages[request.key]
@@ -224,7 +224,7 @@ class _BlindCommit(Plant):
 
     layouts = frozenset({"log"})
 
-    def is_meant(self, entry: Entry) -> bool:
+    def is_meant(self, entry: CommitEntry) -> bool:
         """Whether it is one of those."""
         raise NotImplementedError
 
@@ -241,8 +241,8 @@ class BlindLogAck(_BlindCommit):
 
     name = "blind-commit-of-acks"
 
-    def is_meant(self, entry: Entry) -> bool:
-        return any(isinstance(op, Settle) for op in entry.ops)
+    def is_meant(self, entry: CommitEntry) -> bool:
+        return any(isinstance(op, SettleOperation) for op in entry.ops)
 
 
 class BlindLogHeartbeat(_BlindCommit):
@@ -250,8 +250,8 @@ class BlindLogHeartbeat(_BlindCommit):
 
     name = "blind-commit-of-heartbeats"
 
-    def is_meant(self, entry: Entry) -> bool:
-        return any(isinstance(op, Extend) for op in entry.ops)
+    def is_meant(self, entry: CommitEntry) -> bool:
+        return any(isinstance(op, ExtendOperation) for op in entry.ops)
 
 
 class BlindLogClaim(_BlindCommit):
@@ -259,7 +259,7 @@ class BlindLogClaim(_BlindCommit):
 
     name = "blind-commit-of-claims"
 
-    def is_meant(self, entry: Entry) -> bool:
+    def is_meant(self, entry: CommitEntry) -> bool:
         return any(isinstance(op, Take) for op in entry.ops)
 
 

@@ -21,20 +21,20 @@ from typing import Any
 
 import attrs
 
-from gateways.s3.layout import QueueFacts, S3QueueSettings, Surroundings
+from gateways.s3.layout import QueueDescription, S3QueueSettings, Surroundings
 from gateways.s3.store.objects import (
-    Busy,
-    Found,
+    ConditionFailed,
+    FoundObject,
     Get,
     List,
     Missing,
     Page,
     Put,
-    Refused,
     Remove,
     Steps,
     Unknown,
-    Written,
+    WriteConflict,
+    WrittenObject,
     drive,
 )
 from pump.errors import InvalidReceipt, Throttled
@@ -49,7 +49,7 @@ class ReferenceQueue:
     """A `StoredQueue` of that kind."""
 
     def __init__(
-        self, facts: QueueFacts, surroundings: Surroundings, settings: S3QueueSettings
+        self, facts: QueueDescription, surroundings: Surroundings, settings: S3QueueSettings
     ) -> None:
         self._facts = facts
         self._around = surroundings
@@ -101,7 +101,7 @@ class ReferenceQueue:
 
     async def _read(self, name: str) -> Message | None:
         found = await self._around.store.perform(Get(f"{self._around.keys.messages}{name}"))
-        if not isinstance(found, Found) or not found.size:
+        if not isinstance(found, FoundObject) or not found.size:
             return None
         id, body = json.loads(found.body)
         self._messages[name] = Message(id=id, body=body.encode())
@@ -154,7 +154,7 @@ class ReferenceQueue:
     async def purge(self) -> int:
         raise NotImplementedError
 
-    async def adopt(self, facts: QueueFacts) -> None:
+    async def adopt(self, facts: QueueDescription) -> None:
         raise NotImplementedError
 
     async def aclose(self) -> None:
@@ -182,10 +182,10 @@ def claim(around: Surroundings, name: str, body: dict[str, Any]) -> Steps[Claime
     match found:
         case Missing():
             attempt, etag = 1, None
-        case Found(size=0):
+        case FoundObject(size=0):
             yield from clean_up(around, name)
             return None
-        case Found():
+        case FoundObject():
             known = json.loads(found.body)
             if around.time.earliest_s() < known["expires_s"]:
                 return None
@@ -198,7 +198,7 @@ def claim(around: Surroundings, name: str, body: dict[str, Any]) -> Steps[Claime
         return None
     # A lease that is new may be that of a message which was done and cleaned up meanwhile.
     still_there = yield Get(f"{around.keys.messages}{name}", has_body=False)
-    if not isinstance(still_there, Found):
+    if not isinstance(still_there, FoundObject):
         return None
     if not still_there.size:
         yield Remove([key])
@@ -212,7 +212,7 @@ def clean_up(around: Surroundings, name: str) -> Steps[None]:
     Removed, it could come again: by a copy of its `Put` that is still on its way.
     """
     emptied = yield Put(f"{around.keys.messages}{name}", b"")
-    if isinstance(emptied, Written):
+    if isinstance(emptied, WrittenObject):
         yield Remove([around.keys.lease(name)])
 
 
@@ -225,26 +225,26 @@ def decide(put: Put, is_ours_still: Callable[[], bool] = lambda: False) -> Steps
     is_in_doubt = False
     for _ in range(MAX_TRIES):
         match (yield put):
-            case Written(etag):
+            case WrittenObject(etag):
                 return str(etag)
-            case Refused(may_be_ours) if not (may_be_ours or is_in_doubt):
+            case ConditionFailed(may_be_ours) if not (may_be_ours or is_in_doubt):
                 return None
-            case Busy(may_be_ours):
+            case WriteConflict(may_be_ours):
                 is_in_doubt = is_in_doubt or may_be_ours
                 continue
         is_in_doubt = True
         there = yield Get(put.key)
         if isinstance(there, Unknown) or _is_open(there, put):
             continue
-        if isinstance(there, Found) and there.body == put.body != b"":
+        if isinstance(there, FoundObject) and there.body == put.body != b"":
             return there.etag
         return "" if not put.body and is_ours_still() else None
     raise Throttled("the store")
 
 
-def _is_open(there: Found | Missing, put: Put) -> bool:
+def _is_open(there: FoundObject | Missing, put: Put) -> bool:
     """Whether the condition of a write still holds."""
-    return put.if_match == (there.etag if isinstance(there, Found) else None)
+    return put.if_match == (there.etag if isinstance(there, FoundObject) else None)
 
 
 def _settled(action: Action, attempt: int, around: Surroundings) -> bytes:

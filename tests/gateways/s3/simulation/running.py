@@ -9,7 +9,7 @@ from random import Random
 
 import attrs
 
-from gateways.s3.layout import QueueFacts, QueueKeys, Surroundings
+from gateways.s3.layout import QueueDescription, QueueKeys, Surroundings
 from gateways.s3.store.objects import Reply, Request
 from pump.message import Message
 from tests.gateways.s3.model_store import ModelS3
@@ -130,7 +130,7 @@ class Run:
         if not self.network.is_calm:
             self._boot(machine)
 
-    def _facts(self) -> QueueFacts:
+    def _facts(self) -> QueueDescription:
         count = self.plan.max_receive_count
         return attrs.evolve(
             self.case.facts,

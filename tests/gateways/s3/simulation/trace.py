@@ -9,7 +9,7 @@ from itertools import islice
 
 import attrs
 
-from gateways.s3.store.objects import Found, Get, List, Page, Put, Remove
+from gateways.s3.store.objects import FoundObject, Get, List, Page, Put, Remove
 
 MAX_SHOWN = 160
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
@@ -48,7 +48,7 @@ def shown(about: object) -> str:
             return f"list {_short(prefix)} after {_short(after)!r} max {max_count}"
         case Remove(keys):
             return f"remove {', '.join(map(_short, keys))}"
-        case Found(etag, body):
+        case FoundObject(etag, body):
             return f"Found {etag[1:7]} {_text(body)}"
         case Page(entries, is_last):
             lines = ", ".join(

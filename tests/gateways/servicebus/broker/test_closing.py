@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from pump.clock import SYSTEM_CLOCK, breathe
+from pump.clock import SYSTEM_CLOCK, yield_to_loop
 from pump.errors import ConnectionFailed
 from pump.testing.builders import a_message, a_subscription, ack
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
@@ -31,7 +31,7 @@ async def test_when_a_gateway_is_closed_after_a_cancelled_receive_then_its_messa
     await consumer.receive(max_count=1, wait_s=0.0)
     await other.producer(name).send([a_message()])
     receiving = asyncio.create_task(consumer.receive(max_count=1, wait_s=30))
-    await breathe()
+    await yield_to_loop()
 
     receiving.cancel()
     await asyncio.gather(receiving, return_exceptions=True)
@@ -48,7 +48,7 @@ async def test_when_a_gateway_is_closed_then_who_waits_is_told_so(
     subscription = a_subscription(name)
     await make(gateway, subscription)
     waiting = asyncio.create_task(gateway.consumer(subscription).receive(max_count=1, wait_s=300))
-    await breathe()
+    await yield_to_loop()
 
     await gateway.aclose()
 
@@ -84,7 +84,7 @@ async def test_when_a_settlement_is_on_its_way_then_the_lease_can_be_extended(
     await gateway.producer(name).send([a_message()])
     [held] = await consumer.receive(max_count=1, wait_s=5)
     settling = asyncio.create_task(consumer.settle([ack(held)]))
-    await breathe()
+    await yield_to_loop()
 
     refusals = await consumer.extend([held], lease_s=60)
 
@@ -104,7 +104,7 @@ async def test_when_a_cancelled_receive_leaves_a_last_delivery_then_it_is_no_dea
     await consumer.receive(max_count=1, wait_s=0.0)
     await gateway.producer(name).send([a_message()])
     receiving = asyncio.create_task(consumer.receive(max_count=1, wait_s=30))
-    await breathe()
+    await yield_to_loop()
 
     receiving.cancel()
     await asyncio.gather(receiving, return_exceptions=True)
@@ -129,7 +129,7 @@ async def test_when_what_came_for_nobody_cannot_be_handed_back_then_its_lock_is_
     await other.producer(name).send([a_message()])
     peer.throttle("update-disposition", 5)
     receiving = asyncio.create_task(consumer.receive(max_count=1, wait_s=30))
-    await breathe()
+    await yield_to_loop()
 
     receiving.cancel()
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateways.servicebus import ServiceBusGateway, sdk
 from gateways.servicebus.session import ServiceBusSession
-from pump.clock import SYSTEM_CLOCK, breathe
+from pump.clock import SYSTEM_CLOCK, yield_to_loop
 from pump.errors import InvalidReceipt, QueueMismatch, SessionLockLost, UnsupportedOperation
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 from pump.testing.builders import a_message, a_subscription, abandon, ack, defer
@@ -205,7 +205,7 @@ async def test_when_a_settlement_was_cancelled_and_is_asked_for_again_then_it_is
     session = await accept(gateway, subscription, "a")
     held = await session.receive(max_count=2, wait_s=2)
     settling = asyncio.create_task(session.settle([ack(held[0]), abandon(held[1])]))
-    await breathe()
+    await yield_to_loop()
 
     settling.cancel()
     refusals = await session.settle([ack(held[0]), abandon(held[1])])

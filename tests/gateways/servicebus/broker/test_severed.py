@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from pump.clock import breathe
+from pump.clock import yield_to_loop
 from pump.errors import ConnectionFailed
 from pump.message import Delivery
 from pump.testing.builders import a_message, a_subscription, ack, defer
@@ -135,7 +135,7 @@ async def test_when_the_connection_is_cut_while_a_receive_waits_then_the_receive
         consumer = gateway.consumer(subscription)
         await consumer.receive(max_count=1, wait_s=0.0)
         waiting = asyncio.create_task(consumer.receive(max_count=1, wait_s=60))
-        await breathe()
+        await yield_to_loop()
 
         proxy.sever()
 
@@ -160,7 +160,7 @@ async def test_when_the_link_dies_without_a_word_then_a_receive_goes_on_by_anoth
         consumer = gateway.consumer(subscription)
         await consumer.receive(max_count=1, wait_s=0.0)
         waiting = asyncio.create_task(consumer.receive(max_count=1, wait_s=15))
-        await breathe()
+        await yield_to_loop()
 
         proxy.freeze()
         await sending.producer(name).send([a_message("A")])
@@ -189,7 +189,7 @@ async def test_when_the_connection_is_cut_in_the_middle_of_a_settle_then_nothing
 
         # When the request, or its answer, is on its way.
         settling = asyncio.create_task(settle_until_final(consumer, settlements))
-        await breathe()
+        await yield_to_loop()
         proxy.sever()
 
         # Then
