@@ -32,6 +32,7 @@ class Import:
     line: int
     is_relative: bool
     is_at_import_time: bool
+    is_for_types: bool = False
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -59,6 +60,11 @@ class Source:
         return PurePosixPath(self.path).parts[:-1]
 
     @property
+    def module(self) -> str:
+        """Its dotted name; a package is named by its folder."""
+        return ".".join(PurePosixPath(self.path).with_suffix("").parts).removesuffix(".__init__")
+
+    @property
     def top(self) -> str:
         return PurePosixPath(self.path).parts[0]
 
@@ -77,7 +83,8 @@ class Source:
             yield from self._named_by(child, at_import_time)
             if isinstance(child, ast.If) and _is_type_checking(child.test):
                 for statement in child.body:
-                    yield from self._named_by(statement, False)
+                    for found in self._named_by(statement, False):
+                        yield attrs.evolve(found, is_for_types=True)
                 for statement in child.orelse:
                     yield from self._named_by(statement, at_import_time)
                     yield from self._imports(statement, at_import_time=at_import_time)
