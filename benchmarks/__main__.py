@@ -16,18 +16,16 @@ from typing import Any
 import attrs
 from rich.console import Console
 
-from .catalogue import BY_NAME, CONTENDERS
-from .contender import Contender, Group
-from .grid import Grid
-from .rounds import Results, run_rounds
-from .stored import Measured, load_all, merged, save
-from .summary import aims, row_of
-from .tables import aims_grid, measured_grids
+from .aims import aims, row_of
+from .catalogue import BY_NAME, Contender, Group, of_group
+from .reading import ROOT, Results
+from .runner import Measured, load_all, merged, run_rounds, save
+from .tables import Grid, aims_grid, measured_grids
 
 README = Path(__file__).with_name("README.md")
 RESULTS = README.with_name("results")
+ROOT_README = ROOT / "README.md"
 _FILE_WIDTH = 140
-ROOT_README = README.parent.parent / "README.md"
 _GROUPS = {group.key: group for group in Group}
 _MARKED = re.compile(r"(<!-- last run -->\n).*?(<!-- end of last run -->)", re.DOTALL)
 
@@ -118,7 +116,7 @@ def _measure(options: argparse.Namespace) -> Iterator[Measured]:
     """Group after group: what one of them has measured is kept though the next should break."""
     console = Console(stderr=True)
     for group in Group:
-        wanted = [each for each in CONTENDERS if each.group is group and _is_wanted(each, options)]
+        wanted = [each for each in of_group(group) if _is_wanted(each, options)]
         if not wanted:
             continue
         measured = _measure_group(group, wanted, options, console)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import attrs
+
+if TYPE_CHECKING:
+    import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+"""What child processes get as their path: our packages, and `tests.brokers`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -95,3 +102,34 @@ class Stopwatch:
     def reading(self, messages: int) -> Reading:
         """What was measured."""
         return Reading(messages=messages, spans=self._spans)
+
+
+class CpuClock:
+    """Wall clock and processor time of some processes with all their children.
+
+    `less` is processor time that is no work of theirs, such as that of the thread that measures.
+    """
+
+    def __init__(
+        self, processes: Callable[[], list[psutil.Process]], less: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self._processes = processes
+        self._less = less
+        self._wall_s, self._cpu_s = time.perf_counter(), self._spent_s()
+
+    def reading(self, messages: int) -> Reading:
+        """What passed since this clock was made."""
+        span = Span(wall_s=time.perf_counter() - self._wall_s, cpu_s=self._spent_s() - self._cpu_s)
+        return Reading(messages=messages, spans={"consume": span})
+
+    def _spent_s(self) -> float:
+        spent_s = sum(sum(each.cpu_times()[:4]) for each in self._processes())
+        return float(spent_s) - self._less()
+
+
+@attrs.define
+class Results:
+    """All readings by contender, one a round, and what could not be measured."""
+
+    readings: dict[str, list[Reading]] = attrs.field(factory=dict)
+    missing: dict[str, str] = attrs.field(factory=dict)

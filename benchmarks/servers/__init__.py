@@ -1,1 +1,1 @@
-"""SQS servers under load: who they are, a client that costs less than they do, and the loads."""
+"""SQS servers under load, their client, and the stand-ins that contenders run on."""

@@ -1,4 +1,4 @@
-"""Running: the servers that are compared, each in processes of its own, and what those cost."""
+"""The SQS servers that are compared, each in processes of its own, and what those cost."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import psutil
 
 from tests.brokers import localstack as brokers
 
-_ROOT = Path(__file__).resolve().parents[2]
-_MOTO_PYTHON = _ROOT / ".venv-moto" / "bin" / "python"
+from ..reading import ROOT
+
+_MOTO_PYTHON = ROOT / ".venv-moto" / "bin" / "python"
 _MOTO = Path(__file__).with_name("launch_moto.py")
 _STOP_TIMEOUT_S = 60.0
 
@@ -55,7 +56,7 @@ def pump_local(data: Path) -> Iterator[Server]:
 def localstack(_: Path) -> Iterator[Server]:
     """LocalStack, as the broker tests run it. It keeps its messages in memory."""
     if not brokers.PYTHON.exists():
-        raise NotInstalled(f"{brokers.PYTHON.relative_to(_ROOT)} is missing: run `make bench`")
+        raise NotInstalled(f"{brokers.PYTHON.relative_to(ROOT)} is missing: run `make bench`")
     with brokers.owned_folder() as folder:
         endpoint = brokers.server_in(folder).url
         # Its launcher detaches it; the folder is in its command line, and only in its.
@@ -71,7 +72,7 @@ def localstack(_: Path) -> Iterator[Server]:
 def moto(_: Path) -> Iterator[Server]:
     """moto's threaded server. It keeps its messages in memory."""
     if not _MOTO_PYTHON.exists():
-        raise NotInstalled(f"{_MOTO_PYTHON.relative_to(_ROOT)} is missing: run `make bench`")
+        raise NotInstalled(f"{_MOTO_PYTHON.relative_to(ROOT)} is missing: run `make bench`")
     with _started([str(_MOTO_PYTHON), "-P", str(_MOTO)]) as (process, output):
         yield Server(_address_in(output), psutil.Process(process.pid))
 

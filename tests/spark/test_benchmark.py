@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.spark.backlog import backlog
-from benchmarks.spark.on_spark import consume
+from benchmarks.contenders.spark_pump import backlog, consume
 
 pytestmark = pytest.mark.spark
 

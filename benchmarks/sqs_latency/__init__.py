@@ -1,1 +1,0 @@
-"""A pump far from SQS: does it make of its credits what they allow?"""
