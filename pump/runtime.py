@@ -18,7 +18,7 @@ from .loop.pump import PumpParts
 from .loop.reporting import Reporter
 from .mapping import Mapper
 from .observability.counters import Counters
-from .observability.telemetry import PortWatch, Telemetry, WatchedConsumerPort
+from .observability.telemetry import Telemetry
 from .pipeline import HandlerFactory, Middleware
 from .ports import ConsumerPort, Gateway, PayloadEncryption
 from .posting import Poster
@@ -29,6 +29,7 @@ from .stores.handler_times import HandlerTimesFile
 from .stores.ledger import Ledger
 from .stores.spill import SpillStore
 from .subscription import MakeChannels, QueueSpec, Subscription
+from .watched_ports import PortWatch, WatchedConsumerPort
 
 _MAX_THREADS = 1_000
 """Threads are made as blocking handlers need them, so concurrency, scaled or not, is what bounds

@@ -30,12 +30,13 @@ from .loop.reporting import Reporter
 from .message import Delivery
 from .observability import vocabulary
 from .observability.log import get_logger
-from .observability.telemetry import PortWatch, Telemetry, WatchedSessionPort
+from .observability.telemetry import Telemetry
 from .outcome import ABANDON, ACK, Ack, Action, Defer, Outcome, Reason, RejectionReason
 from .ports import Gateway, SessionGateway, SessionPort
 from .rejection import RejectionRouter, Routed, rejection_of
 from .session_lock import SessionLock
 from .subscription import Subscription
+from .watched_ports import PortWatch, WatchedSessionPort
 
 _log = get_logger("pump.session")
 

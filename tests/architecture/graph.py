@@ -1,4 +1,4 @@
-"""The packages as a whole: who imports whom, what could stand elsewhere, which names are taken twice.
+"""The packages as a whole: who imports whom, what stands apart, which names are taken twice.
 
 Everything here is a pure function of sources, so that it can be shown to find what it looks for.
 """
@@ -17,7 +17,7 @@ from .source import Source
 SMALL = 150
 """Lines. A larger module may stand by itself, whoever imports it."""
 FRONT_DOOR = "pump.app"
-"""`App` hands itself, when asked, to what stands beside the pump: the one import that leads back."""
+"""`App` hands itself, when asked, to what stands beside the pump: the one way back."""
 
 
 @attrs.frozen(kw_only=True)
@@ -81,6 +81,7 @@ def only_for_a_sibling(sources: Sequence[Source], tested: Iterable[str] = ()) ->
         if edge.is_at_import_time
         and _folder(edge.importer) == _folder(source.module)
         and not (source.module in tested and _is_pure(source))
+        and not _is_command(source)
     ]
 
 
@@ -107,9 +108,8 @@ def shared_within_a_package(sources: Iterable[Source]) -> list[str]:
     return [
         f"{name}: {', '.join(found)}"
         for name, found in shared_class_names(sources).items()
-        if len({package_of(each) for each in found if each.count(".") > 1}) < len(
-            [each for each in found if each.count(".") > 1]
-        )
+        if len({package_of(each) for each in found if each.count(".") > 1})
+        < len([each for each in found if each.count(".") > 1])
     ]
 
 
@@ -130,6 +130,13 @@ def _folder(module: str) -> str:
 def _is_pure(source: Source) -> bool:
     """It awaits nothing: a decision, a table, or a state machine."""
     return not any(isinstance(node, ast.AsyncFunctionDef) for node in ast.walk(source.tree))
+
+
+def _is_command(source: Source) -> bool:
+    """The command line loads a command by its module's name, when it is asked for."""
+    return source.path.startswith("pump/cli/") and any(
+        each.parts[0] == "click" for each in source.imports
+    )
 
 
 def _components(graph: Mapping[str, set[str]]) -> Iterator[list[str]]:
