@@ -1,18 +1,20 @@
 """App: what a user declares, and runs as the entry point of a program.
 
-app = App("local://")
+A whole program:
 
-class Greet(Command):
-name: str
+    app = App("local://")
 
-@app.handler
-async def greet(request: Greet) -> None:
-print(f"Hello, {request.name}")
+    class Greet(Command):
+        name: str
 
-app.subscribe(Subscription(queue="greetings", request=Greet))
+    @app.handler
+    async def greet(request: Greet) -> None:
+        print(f"Hello, {request.name}")
 
-if __name__ == "__main__":
-app.run()
+    app.subscribe(Subscription(queue="greetings", request=Greet))
+
+    if __name__ == "__main__":
+        app.run()
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Session: one group of a queue by hand, for one consumer at a time.
 
-while session := await consumer.accept_session():
-    async with session:
-        while deliveries := await session.receive(10):
-            for delivery in deliveries:
-                …
-                await session.ack(delivery)
+Every session in turn, each to its end:
+
+    while session := await consumer.accept_session():
+        async with session:
+            while deliveries := await session.receive(10):
+                for delivery in deliveries:
+                    …
+                    await session.ack(delivery)
 """
 
 from __future__ import annotations

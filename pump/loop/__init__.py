@@ -1,7 +1,8 @@
 """The pump: receive, dispatch, settle. `Pump` in `pump.loop.pump` puts the parts together.
 
-Follow one message: `pump.py` polls it, `lanes.py` says when it may start, `dispatch.py` turns
-it into an outcome, `settler.py` tells the broker, while `keeper.py` keeps its lease.
+Follow one message: `receiving.py` asks for it, `lanes.py` says when it may start, `workers.py`
+runs it, `processing.py` turns it into an outcome, `settler.py` tells the broker and `reporting.py`
+log and observers, while `leases.py` keeps its lease.
 """
 
 from .pump import Pump

@@ -1,4 +1,4 @@
-"""Leases: the book of what is held and until when. Pure; `keeper.py` acts on it.
+"""Leases: the book of what is held and until when. `LeaseBook` is pure; `LeaseKeeper` acts on it.
 
 | a lease is  | when                                        | and then                     |
 |-------------|---------------------------------------------|------------------------------|

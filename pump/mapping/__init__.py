@@ -1,8 +1,8 @@
 """Mapping: requests become messages, and messages requests, by content type.
 
-`Mapper` is the door. `codecs` holds a codec for each content type, `converter` picks the
-library that builds an object, `fidelity` says for which classes that is msgspec, `careful`
-does the others, `names` spells types on the wire, `faults` says what was wrong with a body.
+`Mapper` is the door, and `mapper` also holds a codec for each content type. `converter` picks the
+library that builds an object, `cattrs_reader` builds those that msgspec would not build faithfully,
+and `faults` says what was wrong with a body.
 """
 
 from __future__ import annotations

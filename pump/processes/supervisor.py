@@ -1,7 +1,7 @@
 """Supervisor: keeps several processes of one app running, until it is told to end them.
 
 The first one starts alone, and the others once it is ready: what is wrong with the app is said
-once, and queues are made by one. `succession.py` decides what follows when one ends.
+once, and queues are made by one. `restart_policy.py` decides what follows when one ends.
 
 A rolling restart takes one place after the other: another process starts, is ready, and takes the
 place; only then is the old one drained, and once it has ended the next place's turn comes. So no

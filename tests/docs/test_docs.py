@@ -17,7 +17,7 @@ from .fields import SUBSCRIPTION, TABLES, Table
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     path
-    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md"))
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md"))
     if path.is_file() and ".venv" not in path.parts
 )
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -1,8 +1,10 @@
 """OpenTelemetry: traces and metrics of an app, through the providers of the program or our own.
 
-from pump.observability.otel import OpenTelemetry
+In an app:
 
-app = App("sqs://", telemetry=OpenTelemetry.otlp(service_name="orders"))
+    from pump.observability.otel import OpenTelemetry
+
+    app = App("sqs://", telemetry=OpenTelemetry.otlp(service_name="orders"))
 """
 
 from __future__ import annotations

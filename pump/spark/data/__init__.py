@@ -1,7 +1,7 @@
 """Messages as data: queues as DataFrames and streams, and DataFrames into queues.
 
-register(spark)
-letters = spark.read.format("pump").option("gateway", url).option("queue", "orders-dlq").load()
+    register(spark)
+    letters = spark.read.format("pump").option("gateway", url).option("queue", "orders-dlq").load()
 
 `docs/spark-data.md` says what may be relied on.
 """
