@@ -52,8 +52,8 @@ NEWEST := .venv-newest/.ready
 NEWEST_CANDIDATES := python3.15 python3.14 python3.13 python3.12
 EXTRAS := crypto ledger local nats otel pydantic rabbitmq reload report s3 servicebus sqs uvloop
 
-.PHONY: help demo demo-spark test test-brokers test-spark test-slow test-minimum test-newest check fmt bench lock \
-	sbom audit clean
+.PHONY: help demo demo-spark test test-brokers test-spark test-slow test-minimum test-newest check fmt bench figures \
+	lock sbom audit clean
 
 help:
 	@echo 'Pumphouse: a message pump for Python.'
@@ -75,6 +75,7 @@ help:
 	@echo '  make test-minimum  core, gateways and contract with the oldest SDKs that are allowed'
 	@echo '  make test-newest   the same on the newest Python that is installed here'
 	@echo '  make bench         benchmarks against other libraries, as ratios'
+	@echo '  make figures       modules, lines, the path of a message: the size of the house'
 	@echo '  make lock          recompile requirements/*.txt (UPGRADE=1 for newer versions)'
 	@echo '  make sbom          write dist/sbom.cdx.json: what every extra installs, as CycloneDX'
 	@echo '  make audit         look for known vulnerabilities in the pins; asks a service on the internet'
@@ -140,6 +141,9 @@ check: $(DEV)
 fmt: $(DEV)
 	$(PY) -m ruff check --fix-only .
 	$(PY) -m ruff format .
+
+figures: $(DEV)
+	@$(PY) -m tests.architecture.figures
 
 bench: $(BENCH) $(SPARK) $(LOCALSTACK) $(MOTO)
 	$(PY) tests/brokers/install_rabbitmq.py

@@ -108,13 +108,11 @@ class WorkersControl:
         return Answer.of(await self._probes.document(), HTTPStatus.ACCEPTED)
 
 
-# Crew: the processes of one run, as those see them who answer for all.
-#
-# `crew_probes.py` reads it, `crew_control.py` has it do things; `crew_report.py` has the sums.
+# The workers of one run, as their probes and their control see them.
 
 
 class Worker(Protocol):
-    """A place in the crew, and the process that has it."""
+    """One of the numbered places of a run, and the process that fills it."""
 
     def report(self) -> ProcessReport:
         """How it is, as far as that is known without asking it."""

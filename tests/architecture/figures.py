@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 from collections.abc import Sequence
 
+import structlog
 from rich.console import Console
 from rich.table import Table
 
@@ -29,6 +31,9 @@ BEFORE = {
 
 
 def main() -> None:
+    # A rejected message is an error to the log, and here it is meant.
+    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
+    structlog.configure(wrapper_class=quiet)
     table = Table("figure", "before", "now", title="the house in figures", title_justify="left")
     for name, value in [*static(list(sources(*PACKAGES))), *asyncio.run(paths())]:
         table.add_row(name, BEFORE.get(name, ""), value)
@@ -64,7 +69,7 @@ async def _trace_sqs(*, is_wanted: bool) -> Tracer:
         aws = AwsSettings(
             endpoint_url=server.endpoint,
             region="us-east-1",
-            credentials=Credentials(access_key="test", secret_key="test"),
+            credentials=Credentials(access_key_id="test", secret_access_key="test"),
         )
         return await trace(SqsGateway(SqsSettings(aws=aws)), is_wanted=is_wanted)
     finally:

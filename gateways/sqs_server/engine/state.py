@@ -1,6 +1,6 @@
 """One queue as a pure state machine: no await, no clock, no log; times are arguments.
 
-`record.Phase` has the transitions, `line.py` and `fifo_line.py` the order. Whatever removes a
+`record.RecordPhase` has the transitions, `line.py` the order. Whatever removes a
 message takes two steps so that it can be written down in between: the message goes to limbo,
 where nobody receives it, and then `remove` or, when the write failed, `restore`.
 """

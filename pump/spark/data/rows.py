@@ -280,7 +280,7 @@ def _size(each: Spotted) -> int:
     return len(each.message.body) + sum(len(name) + len(headers[name]) for name in headers)
 
 
-# Schema: the columns as Spark knows them; `columns.py` has the same for Arrow.
+# The columns as Spark knows them; above they stand for Arrow.
 
 SCHEMA = StructType(
     [
