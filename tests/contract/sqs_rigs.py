@@ -21,7 +21,6 @@ from pump.testing.contract.rejecting import RejectionContract
 from pump.testing.contract.sending import SendingContract
 from pump.testing.contract.settling import SettlingContract
 from tests.brokers.aws_account import AwsAccount
-from tests.brokers.patience import PATIENCE
 from tests.brokers.virtual_sqs import NetworkClock
 
 
@@ -35,7 +34,7 @@ class Pace:
 
 
 # It looks for messages whose time has come once a second.
-LOCALSTACK = Pace(poll_s=1.0, wait_s=2.0, slack_s=2.0 * PATIENCE)
+LOCALSTACK = Pace(poll_s=1.0, wait_s=2.0, slack_s=2.0)
 
 
 def sqs_settings(aws: AwsAccount, transport: TransportKind, **fields: object) -> SqsSettings:
@@ -70,7 +69,7 @@ async def open_rig(aws: AwsAccount, transport: TransportKind, pace: Pace, **fact
     return Rig(
         gateway=await open_gateway(),
         clock=clock,
-        tick_s=2.0 * PATIENCE,
+        tick_s=2.0,
         redrives_on_receive=True,
         open_again=open_gateway,
         in_another_process=partial(SqsGateway, settings),

@@ -182,12 +182,12 @@ class ClaimContract(ContractTests):
         """R53: `Capabilities.max_pollers` receives at once, by one consumer, help."""
         pollers = rig.capabilities.max_pollers
         queue = await rig.open_queue()
-        polling = [queue.start_receive(wait_s=6 * rig.tick_s) for _ in range(pollers)]
+        polling = [queue.start_receive(wait_s=rig.long_s) for _ in range(pollers)]
         await rig.settle()
         sent = [a_message() for _ in range(pollers)]
 
         await queue.send(*sent)
-        await rig.clock.advance(rig.slack_s)
+        assert await rig.ends(*polling), rig.late(*polling)
         received = [each for batch in await asyncio.gather(*polling) for each in batch]
 
         assert sorted(each.message.id for each in received) == sorted(each.id for each in sent)

@@ -39,7 +39,7 @@ async def use(gateway: NatsGateway, queue: str) -> None:
     """Send, receive and ack one message."""
     await gateway.producer(queue).send([a_message()])
     consumer = gateway.consumer(a_subscription(queue))
-    [delivery] = await consumer.receive(max_count=1, wait_s=5.0)
+    [delivery] = await consumer.receive(max_count=1, wait_s=30)
     assert not await consumer.settle([ack(delivery)])
 
 
