@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateways.nats import NatsGateway, NatsSettings, connection
+from gateways._kit import versions
+from gateways.nats import NatsGateway, NatsSettings
 from pump.errors import (
     AccessDenied,
     ConfigurationError,
@@ -217,7 +218,7 @@ async def test_when_the_sdk_is_missing_or_old_then_the_cure_is_named(
     nats: NatsServer, monkeypatch: pytest.MonkeyPatch, found: str | None, said: str
 ) -> None:
     """R77."""
-    monkeypatch.setattr(connection, "installed", lambda: found)
+    monkeypatch.setattr(versions, "installed", lambda package: found)
 
     error = await refused(nats.url)
 
