@@ -8,7 +8,7 @@ that is asked: so a settlement never waits for a receive, and a lock outlives it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pump.backoff import RECONNECT
@@ -18,6 +18,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.tasks import in_thread
 
+from .._kit.tasks import BackgroundTasks
 from .._kit.versions import Packages
 from .errors import Where, fault_of
 from .names import MAX_TRIES
@@ -57,44 +58,13 @@ class Closable(Protocol):
 S = TypeVar("S", bound=Closable)
 
 
-class Chores:
-    """Tasks that nobody waits for, held until they are done: the loop keeps none alive."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Run something to its end, whoever waits for it."""
-        task = asyncio.create_task(work, name=f"servicebus {name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    async def finish(self) -> None:
-        """Wait for all of them."""
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
-
-    async def abort(self) -> None:
-        """Cancel all of them, and wait for what that leaves to be closed."""
-        for task in list(self._tasks):
-            task.cancel()
-        await self.finish()
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            # An error that nobody waits for any more is nobody's business.
-            task.exception()
-
-
 class Handle(Generic[S]):
     """Calls to one object of the SDK. Safe for many tasks at once."""
 
     def __init__(
         self,
         make: Callable[[], S],
-        chores: Chores,
+        chores: BackgroundTasks,
         *,
         clock: Clock,
         timeout_s: float,
@@ -192,7 +162,7 @@ class Connections:
     def __init__(self, settings: ServiceBusSettings, clock: Clock) -> None:
         self.settings = settings
         self.clock = clock
-        self.chores = Chores()
+        self.chores = BackgroundTasks("servicebus")
         self._credential: Any = None
         self._client: Client | None = None
         self._administration: Administration | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ import pytest
 
 from gateways.sqs import AwsSettings, Credentials, SqsGateway, SqsSettings, TransportKind
 from gateways.sqs.settling import Settling
-from pump.outcome import Refusal
+from pump.errors import GatewayError
 from pump.serving import ServerOptions
 from pump.testing.contract import GatewayContract, PumpContract, Rig, WaitingClock
 from pump.testing.contract.groups import GroupContract
@@ -80,13 +80,13 @@ async def open_rig(aws: AwsAccount, transport: TransportKind, pace: Pace, **fact
 
 def count_settle_requests(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many batches went to the server since."""
-    perform, requests = Settling._perform, list[str]()
+    ask, requests = Settling._ask, list[str]()
 
-    async def counting(self: Settling, batch: Any) -> Sequence[Refusal]:
+    async def counting(self: Settling, batch: Any) -> dict[str, GatewayError]:
         requests.append(batch.operation)
-        return await perform(self, batch)
+        return await ask(self, batch)
 
-    monkeypatch.setattr(Settling, "_perform", counting)
+    monkeypatch.setattr(Settling, "_ask", counting)
     return lambda: len(requests)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateways.nats.gateway import NatsGateway
+from gateways.nats.session import NatsSession
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import SessionLocked, SessionLockLost, UnsupportedOperation
 from pump.outcome import ACK, Defer, Settlement
@@ -140,7 +141,8 @@ async def test_when_the_lock_was_taken_over_then_the_server_itself_refuses_the_o
     async with bench.gateway() as other:
         second = await accept(other, bench, "a", lease=SHORT_LEASE)
         # Its clock stands still: it believes that its lock lasts for ever.
-        monkeypatch.setattr(first, "_ends_at_s", float("inf"))
+        assert isinstance(first, NatsSession)
+        monkeypatch.setattr(first._state.lease, "ends_at_s", float("inf"))
 
         [refusal] = await first.settle([Settlement(held, ACK)])
 
