@@ -276,7 +276,7 @@ class BatchResultErrorEntry(TypedDict, total=False):
 
     Id: str
     Code: str
-    ReceivedMessage: str
+    Message: str
     SenderFault: bool
 
 
