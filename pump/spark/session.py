@@ -26,7 +26,7 @@ import attrs
 
 from ..errors import ConfigurationError
 from ..stores.file_lock import FileLock
-from .jvm import Java, find_java
+from .java import Java, find_java
 
 _ANY_MASTER = "local[*]"
 _SESSION_SETTINGS = {
