@@ -52,8 +52,8 @@ NEWEST := .venv-newest/.ready
 NEWEST_CANDIDATES := python3.15 python3.14 python3.13 python3.12
 EXTRAS := crypto ledger local nats otel pydantic rabbitmq reload report s3 servicebus sqs uvloop
 
-.PHONY: help demo demo-spark test test-brokers test-spark test-slow test-minimum test-newest check fmt bench figures \
-	lock sbom audit clean
+.PHONY: help demo demo-spark test test-brokers test-spark test-slow test-minimum test-newest conformance check fmt \
+	bench figures lock sbom audit clean
 
 help:
 	@echo 'Pumphouse: a message pump for Python.'
@@ -72,6 +72,7 @@ help:
 	@echo '  make test-brokers  the tests against real servers on loopback; installs RabbitMQ where it may'
 	@echo '  make test-spark    the tests on Spark; installs PySpark, and a Java if there is none'
 	@echo '  make test-slow     kill tests and soak runs: minutes'
+	@echo '  make conformance   write docs/conformance.md from what the test runs have written down'
 	@echo '  make test-minimum  core, gateways and contract with the oldest SDKs that are allowed'
 	@echo '  make test-newest   the same on the newest Python that is installed here'
 	@echo '  make bench         benchmarks against other libraries, as ratios'
@@ -90,22 +91,25 @@ demo: $(RUNTIME)
 demo-spark: $(SPARK)
 	@$(PY) -m samples.spark_orders $(ARGS)
 
-test: $(DEV)
-	$(PY) -m pytest -n auto --maxprocesses=2 $(ARGS)
+# What became of each requirement is written down, of whole runs: `make conformance` reads it.
+RECORD = $(if $(ARGS),,--conformance=$(1))
 
-# More workers than cores: these tests mostly wait for a server's timers. But they measure real
-# time, with leases of a second or two, and in such a crowd one may miss its turn. So what fails
-# is shown, and then run again by itself, with longer leases: that run decides.
-BROKERS := $(PY) -m pytest -m 'broker and not slow' --timeout=120
+test: $(DEV)
+	$(PY) -m pytest -n auto --maxprocesses=2 $(call RECORD,test) $(ARGS)
+
+conformance: $(DEV)
+	$(PY) -m tests.conformance.page --recorded
+
+# More workers than cores: these tests mostly wait, for a server's timers or its answers.
+BROKERS := $(PY) -m pytest -m 'broker and not slow' --timeout=300
 test-brokers: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER) $(SQS_CLIENTS)
 	$(PY) tests/brokers/install_rabbitmq.py
-	$(BROKERS) -n 6 --dist worksteal --durations=12 $(ARGS) || { [ $$? -eq 1 ] \
-		&& echo 'What failed in the crowd, again by itself:' \
-		&& PATIENCE=3 $(BROKERS) --timeout=400 --last-failed --last-failed-no-failures=none $(ARGS); }
+	$(BROKERS) -n 6 --dist worksteal --durations=12 $(call RECORD,brokers) $(ARGS)
 
 # Two groups side by side (tests/spark/conftest.py): one session, and what starts a JVM of its own.
 test-spark: $(SPARK) $(LOCALSTACK)
-	$(PY) -m pytest tests/spark* tests/benchmarks -m spark -n 2 --dist loadgroup --timeout=300 $(ARGS)
+	$(PY) -m pytest tests/spark* tests/benchmarks -m spark -n 2 --dist loadgroup --timeout=300 \
+		$(call RECORD,spark) $(ARGS)
 
 # What waits or computes first, side by side; then, two at a time, what kills processes and measures
 # real time. A choice of tests (ARGS) may leave nothing to run in one of the two. Whoever is done
@@ -115,8 +119,8 @@ SLOW_TOGETHER := tests/contract tests/fuzz tests/redrive tests/gateways/s3/simul
 	tests/gateways/sqs/broker/test_twenty_thousand.py
 OR_NONE = $(if $(ARGS),|| [ $$? -eq 5 ])
 test-slow: $(DEV) $(LOCALSTACK)
-	$(SLOW) -n 4 $(SLOW_TOGETHER) $(ARGS) $(OR_NONE)
-	$(SLOW) -n 2 $(SLOW_TOGETHER:%=--ignore=%) $(ARGS) $(OR_NONE)
+	$(SLOW) -n 4 $(call RECORD,slow-together) $(SLOW_TOGETHER) $(ARGS) $(OR_NONE)
+	$(SLOW) -n 2 $(call RECORD,slow) $(SLOW_TOGETHER:%=--ignore=%) $(ARGS) $(OR_NONE)
 
 # What meets the SDKs. Some of it needs servers: NATS, `pump local`, RabbitMQ where it is installed,
 # and the peer of Service Bus.
@@ -125,7 +129,7 @@ OTHER_SERVERS := tests/contract/test_nats.py tests/contract/test_pump_local.py \
 	tests/contract/test_rabbitmq.py tests/contract/test_servicebus.py
 define test_versions
 $(1) -m pytest -n auto --maxprocesses=2 $(OTHER_VERSIONS) $(ARGS) $(OR_NONE)
-$(1) -m pytest -m 'broker and not slow' --timeout=120 -n 4 --dist worksteal $(OTHER_SERVERS) $(ARGS) $(OR_NONE)
+$(1) -m pytest -m 'broker and not slow' --timeout=300 -n 4 --dist worksteal $(OTHER_SERVERS) $(ARGS) $(OR_NONE)
 endef
 test-minimum: $(MINIMUM) $(SERVICEBUS_PEER)
 	$(call test_versions,.venv-minimum/bin/python)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .aws_lambda.handler import EventConsumer, LambdaHandler
     from .blocking import BlockingConsumer, SharedBlockingApp
     from .health.options import HealthOptions
-    from .health.server import Served
+    from .health.serving import Served
     from .spark.run.summary import SparkRun
 
 
@@ -435,7 +435,7 @@ class App(AppParts):
         self, dispatcher: Dispatcher, options: HealthOptions | None
     ) -> AbstractAsyncContextManager[Served]:
         """Serve probes and control while the block runs, and say where; without options nothing."""
-        from .health.server import serving_health
+        from .health.serving import serving_health
 
         return serving_health(dispatcher, options, gateway=self.gateway_name)
 

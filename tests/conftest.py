@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ pytest_plugins = [
     "tests.brokers.plugin",
     "tests.brokers.rabbitmq_plugin",
     "tests.brokers.servicebus_plugin",
+    "tests.conformance.recording",
 ]
 
 # A state machine's first example pays for imports, so time is no measure of a single one;
@@ -36,6 +38,25 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # A shell starts its background jobs deaf to Ctrl-C, and so would be what the tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collecting makes lives until the end: the garbage collector need not look at it again
+    and again, neither while it is made nor during the tests.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let everything go: libraries in C tell of what is left at the end."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from importlib import metadata
 from io import BytesIO
 from itertools import count
 from queue import SimpleQueue
@@ -22,6 +20,7 @@ from pump.errors import ConfigurationError
 from pump.secret import revealed
 from pump.tasks import in_thread
 
+from .._kit.versions import Packages, installed
 from .sdk_transport import Client, Held
 from .settings import AwsSettings, TransportKind
 from .transport import Reply, Request
@@ -38,7 +37,7 @@ def make_session(settings: AwsSettings) -> Any:
         import boto3
         from botocore.exceptions import NoRegionError
     except ImportError as error:
-        raise missing("boto3") from error
+        raise PACKAGES.missing("boto3") from error
     _hush()
     given = settings.credentials
     session = boto3.Session(
@@ -128,51 +127,24 @@ def _hush() -> None:
             logger.setLevel(logging.WARNING)
 
 
-# The oldest SDKs this works with, checked before anything is sent (R77).
+# The SDKs this works with, checked before anything is sent (R77).
 
-MINIMUM = {"boto3": "1.35", "aioboto3": "13.2", "aiohttp": "3.14"}
-"""The oldest versions: with them SQS speaks JSON and the SDKs know the standard retry mode; and
-aiohttp can be kept from repeating a write by itself."""
-PACKAGES = {
+PACKAGES = Packages(
+    extra="sqs", versions={"boto3": ">=1.35", "aioboto3": ">=13.2", "aiohttp": ">=3.14"}
+)
+"""With these SQS speaks JSON, the SDKs know the standard retry mode, and aiohttp can be kept from
+repeating a write by itself."""
+NEEDED = {
     TransportKind.BOTO3: ("boto3",),
     TransportKind.AIOBOTO3: ("boto3", "aioboto3"),
     TransportKind.LEAN: ("boto3", "aiohttp"),
 }
 """What each transport stands on."""
-INSTALL = "pip install 'pumphouse[sqs]'"
 
 
 def check_versions(kind: TransportKind) -> None:
     """Raise `ConfigurationError`, naming the cure, when the SDK is missing or too old."""
-    for package in PACKAGES[kind]:
-        check_version(package, installed(package))
-
-
-def installed(package: str) -> str | None:
-    """The version that is installed, None when it is not; reads files."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def check_version(package: str, found: str | None) -> None:
-    """Raise `ConfigurationError` when this version is missing or too old."""
-    minimum = MINIMUM[package]
-    if found is None:
-        raise ConfigurationError(package, "not installed", f"run {INSTALL}")
-    if _numbers(found) < _numbers(minimum):
-        remedy = f"needs {package} >= {minimum}; run {INSTALL.replace('install', 'install -U')}"
-        raise ConfigurationError(package, found, remedy)
-
-
-def missing(package: str) -> ConfigurationError:
-    """What to raise when an SDK cannot be imported."""
-    return ConfigurationError(package, "not installed", f"run {INSTALL}")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    PACKAGES.check_installed(NEEDED[kind])
 
 
 # boto3: blocking calls, each in a thread of its own while it lasts.
@@ -284,7 +256,7 @@ def _make_sessions(settings: AwsSettings) -> tuple[Any, Any]:
         import aioboto3
         from aiobotocore.session import AioSession
     except ImportError as error:
-        raise missing("aioboto3") from error
+        raise PACKAGES.missing("aioboto3") from error
     core = AioSession(profile=settings.profile)
     core.register_component("data_loader", source._session.get_component("data_loader"))
     core.register_component("credential_provider", CredentialProvider(source))

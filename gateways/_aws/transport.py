@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import attrs
-
-from pump.clock import SYSTEM_CLOCK, Clock
-
-from .settings import AwsSettings, TransportKind
 
 Request = Mapping[str, Any]
 Reply = dict[str, Any]
@@ -64,17 +60,3 @@ class Transport(Protocol):
 
         Idempotent, and done even if the caller is cancelled.
         """
-
-
-def transport_for(settings: AwsSettings, clock: Clock = SYSTEM_CLOCK) -> Transport:
-    """Make the transport that the settings choose; nothing is imported or opened yet."""
-    from .lean.transport import Lean
-    from .sdk import Aioboto3, Boto3
-    from .sdk_transport import Sdk, SdkTransport
-
-    kinds: dict[TransportKind, Callable[[AwsSettings], Sdk]] = {
-        TransportKind.BOTO3: Boto3,
-        TransportKind.AIOBOTO3: Aioboto3,
-        TransportKind.LEAN: Lean,
-    }
-    return SdkTransport(kinds[settings.transport](settings), settings, clock)

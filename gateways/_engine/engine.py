@@ -21,6 +21,7 @@ from pump.outcome import ABANDON, Action
 from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec
 
+from .._kit.redrive import dead_letter
 from .journal import (
     AnsweredRequest,
     Declared,
@@ -39,7 +40,6 @@ from .journal import (
     Settled,
 )
 from .record import Arrival, Detached, Lapse, LeaseBatch, Record
-from .redrive import dead_letter
 from .settings import EngineSettings, is_bare
 from .state import QueueState
 

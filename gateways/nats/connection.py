@@ -8,23 +8,23 @@ server, so receipts stay good across it.
 
 from __future__ import annotations
 
-import asyncio
-import re
 import ssl
-from collections.abc import Callable, Coroutine, Sequence
-from importlib import import_module, metadata
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from importlib import import_module
 from typing import Any
 
 import msgspec
 
 from pump.backoff import UNREACHABLE
 from pump.clock import Clock
-from pump.errors import ConfigurationError, ConnectionFailed, GatewayError, PumpError
+from pump.errors import ConfigurationError, GatewayError, PumpError
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.secret import revealed
 from pump.tasks import in_thread
 
+from .._kit.connection import Reconnecting
+from .._kit.versions import Packages, server_version
 from .errors import api_fault, connect_fault, no_jetstream
 from .link import Answer, Link, NoResponders, Request, close
 from .names import DEFAULT_MAX_PAYLOAD, MINIMUM_SERVER
@@ -45,14 +45,18 @@ class NatsConnection:
     def __init__(self, settings: NatsSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._link: Link | None = None
+        self._links = Reconnecting(
+            self._connect,
+            is_alive=lambda link: link.is_alive,
+            end=self._end,
+            backoff=UNREACHABLE,
+            clock=clock,
+            target=settings.target,
+            made=self._tell_of_loss,
+        )
         self._lost: Link | None = None
         """The last one, until there is another; attempts in between may fail."""
-        self._connecting: asyncio.Task[Link] | None = None
         self._discovered: tuple[str, ...] = ()
-        self._failure_count = 0
-        self._next_try_at_s = 0.0
-        self._is_closed = False
         self.max_payload = DEFAULT_MAX_PAYLOAD
         """What the server said when it was last connected to."""
         self.server_version: tuple[int, ...] = ()
@@ -69,24 +73,12 @@ class NatsConnection:
 
     async def open(self) -> None:
         """Connect, or find out why not. After `aclose` it opens again."""
-        self._is_closed = False
+        self._links.reopen()
         await self.link()
 
-    async def link(self) -> Link:
+    def link(self) -> Awaitable[Link]:
         """The link there is, or a new one. Raises `ConnectionFailed` or `AccessDenied`."""
-        if self._link is not None and self._link.is_alive:
-            return self._link
-        if self._is_closed:
-            raise ConnectionFailed(self._settings.target, "the gateway is closed")
-        if self._connecting is None or self._connecting.done():
-            self._connecting = asyncio.create_task(self._connect(), name="nats connect")
-            self._connecting.add_done_callback(_look_at)
-        connecting = self._connecting
-        # One caller that is cancelled must not take the connection from the others.
-        await asyncio.wait([connecting])
-        if connecting.cancelled():
-            raise ConnectionFailed(self._settings.target, "the gateway is closed")
-        return connecting.result()
+        return self._links.get()
 
     async def request(self, request: Request) -> Answer:
         """What came of one request."""
@@ -100,44 +92,26 @@ class NatsConnection:
 
     def later(self, work: Callable[[Link], Coroutine[Any, Any, None]]) -> None:
         """Have something done over the link there is; without one it is not done."""
-        if self._link is not None:
-            self._link.later(work(self._link))
+        if (link := self._links.current) is not None:
+            link.later(work(link))
 
     async def aclose(self) -> None:
         """Idempotent."""
-        self._is_closed = True
-        if self._connecting is not None and not self._connecting.done():
-            self._connecting.cancel()
-            await asyncio.wait([self._connecting])
-        link, self._link = self._link, None
+        link = await self._links.aclose()
         if link is not None:
             await link.aclose()
 
-    async def _connect(self) -> Link:
-        old, self._link = self._link, None
-        if old is not None:
-            self._lost = old
-            await old.end()
-        await self._clock.sleep(self._next_try_at_s - self._clock.now_s())
-        try:
-            link = await self._try()
-        except PumpError:
-            self._failure_count += 1
-            pause_s = UNREACHABLE.delay_s(self._failure_count, self._clock.chance())
-            self._next_try_at_s = self._clock.now_s() + pause_s
-            raise
-        if self._lost is not None:
-            self._tell_of_loss(self._lost, link)
-            self._lost = None
-        self._failure_count, self._next_try_at_s = 0, 0.0
-        return link
+    async def _end(self, lost: Link) -> None:
+        self._lost = lost
+        await lost.end()
 
-    async def _try(self) -> Link:
+    async def _connect(self) -> Link:
         settings = self._settings
         link = Link(settings.target, self._clock)
         # Imports and certificates are read from files.
         client, options = await in_thread(_prepared, settings)
         hosts = dict.fromkeys((*settings.hosts, *self._discovered))
+        is_made = False
         try:
             async with self._clock.timeout(settings.connect_timeout_s * len(hosts)):
                 await client.connect(
@@ -153,14 +127,17 @@ class NatsConnection:
         except Exception as error:  # broad: the SDK fails in many ways, all of them mean no link
             raise self._fault(link.last_error or error) from error
         else:
-            self._link = link
+            is_made = True
         finally:
-            if self._link is not link:
+            if not is_made:
                 await link.end()
                 await close(client, self._clock)
         return link
 
-    def _tell_of_loss(self, old: Link, new: Link) -> None:
+    def _tell_of_loss(self, new: Link) -> None:
+        old, self._lost = self._lost, None
+        if old is None:
+            return
         _log.info(vocabulary.GATEWAY_RECOVERED, gateway=self._settings.target)
         if new.server_id != old.server_id and self.on_other_server is not None:
             self.on_other_server(old.alive_until_s)
@@ -168,7 +145,7 @@ class NatsConnection:
     def _welcome(self, link: Link, client: Any) -> None:
         version = str(client.connected_server_version).strip("<>").removeprefix("nats server v")
         check_server(version)
-        self.server_version = numbers(version)
+        self.server_version = server_version(version)
         self.max_payload = link.max_payload
         self.has_jetstream = link.has_jetstream
         # Servers name each other by address, and a certificate is for a name.
@@ -182,14 +159,8 @@ class NatsConnection:
         return connect_fault(error, settings.target, secrets)
 
 
-def _look_at(task: asyncio.Task[Link]) -> None:
-    # Everybody who waited may have been cancelled; then nobody asks why it failed.
-    if not task.cancelled():
-        task.exception()
-
-
 def _prepared(settings: NatsSettings) -> tuple[Any, dict[str, Any]]:
-    check_sdk(installed())
+    PACKAGES.check_installed()
     return _new_client(needs_tls=settings.has_tls), _options(settings)
 
 
@@ -197,7 +168,7 @@ def _new_client(*, needs_tls: bool) -> Any:
     try:
         from .client import PumpClient, TlsClient
     except ImportError as error:
-        raise ConfigurationError(PACKAGE, "not installed", f"run {INSTALL}") from error
+        raise PACKAGES.missing(PACKAGE) from error
     return TlsClient() if needs_tls else PumpClient()
 
 
@@ -255,40 +226,17 @@ def _unreadable(field: str, path: str | None, error: OSError) -> ConfigurationEr
     return ConfigurationError(f"NatsSettings.{field}", path, f"cannot be read: {error}")
 
 
-# The oldest SDK this works with, checked before anything is sent (R77).
+# The SDK and the servers this works with, checked before anything is sent (R77).
 
 PACKAGE = "nats-py"
-MINIMUM = "2.9"
-INSTALL = "pip install 'pumphouse[nats]'"
-
-
-def installed() -> str | None:
-    """The version of the SDK, None when it is not installed; reads files."""
-    try:
-        return metadata.version(PACKAGE)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def check_sdk(found: str | None) -> None:
-    """Raise `ConfigurationError`, naming the cure, when the SDK is missing or too old."""
-    if found is None:
-        raise ConfigurationError(PACKAGE, "not installed", f"run {INSTALL}")
-    if numbers(found) < numbers(MINIMUM):
-        remedy = f"needs {PACKAGE} >= {MINIMUM}; run {INSTALL.replace('install', 'install -U')}"
-        raise ConfigurationError(PACKAGE, found, remedy)
+PACKAGES = Packages(extra="nats", versions={PACKAGE: ">=2.9"})
 
 
 def check_server(found: str) -> None:
     """Raise `ConfigurationError` when the server is too old."""
-    if numbers(found)[:2] < MINIMUM_SERVER:
+    if server_version(found)[:2] < MINIMUM_SERVER:
         wanted = ".".join(map(str, MINIMUM_SERVER))
         raise ConfigurationError("nats-server", found, f"needs nats-server >= {wanted}")
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """A version as numbers that compare."""
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 # JetStream's API: one request, one answer in JSON, its errors in our words.

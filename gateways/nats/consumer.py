@@ -145,11 +145,15 @@ class NatsConsumer:
             if any(each.attempt > 1 for each in read):
                 read, handed_back = await self._hand_backs.counted(read)
             deliveries = await self._lease(read, facts)
-            self._receipts.hold(
-                ((each.receipt, each.lease_expires_at_s) for each in deliveries),
-                now_s=self._clock.now_s(),
-            )
-            self._receipts.handed_back |= handed_back
+            now_s = self._clock.now_s()
+            self._receipts.forget_over(now_s)
+            for each in deliveries:
+                self._receipts.enter(
+                    each.receipt,
+                    each.lease_expires_at_s,
+                    now_s=now_s,
+                    is_handed_back=each.receipt in handed_back,
+                )
             limit = self._limit(facts)
             if limit is None:
                 return deliveries
@@ -166,14 +170,15 @@ class NatsConsumer:
         return True
 
     async def _move(self, delivery: Delivery, limit: Limit, *, attempt: int) -> bool:
-        if not self._receipts.take(delivery.receipt, self._clock.now_s()):
+        lease = self._receipts.take(delivery.receipt, self._clock.now_s())
+        if lease is None:
             return False
         is_moved = False
         try:
             is_moved = await self._redrive.move(delivery, limit, attempt=attempt)
         finally:
             if is_moved:
-                if delivery.receipt in self._receipts.handed_back:
+                if lease.is_handed_back:
                     self._settling.forget_hand_backs([delivery])
                 self._receipts.spend(delivery.receipt)
             else:

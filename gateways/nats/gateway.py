@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import attrs
 
@@ -12,6 +11,7 @@ from pump.clock import SYSTEM_CLOCK, Clock
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
 from pump.subscription import Subscription
 
+from .._kit.tasks import BackgroundTasks
 from .admin import NatsAdmin
 from .connection import JetStream, NatsConnection
 from .consumer import NatsConsumer
@@ -40,7 +40,7 @@ class NatsGateway:
         self._api = JetStream(self._connection)
         self._known = KnownQueues(self._api, clock)
         self._receipts: dict[str, Receipts] = {}
-        self._chores: set[asyncio.Task[Any]] = set()
+        self._chores = BackgroundTasks("nats")
         self._sessions: set[NatsSession] = set()
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class NatsGateway:
             async with self._clock.timeout(_RELEASE_S):
                 await asyncio.gather(*(let_go(each) for each in self._sessions))
                 # Locks that were taken for somebody who was cancelled are being released.
-                await asyncio.gather(*self._chores, return_exceptions=True)
+                await self._chores.finish()
         except TimeoutError:
             pass
         finally:

@@ -1,16 +1,7 @@
 """Receipts: what is held of one queue, and until when. Pure.
 
-The server forgives too much: it takes an ack after the lease for good, even one for an earlier
-delivery of a message that somebody else is handling by now, and confirms all of them alike. So
-the end of each lease is kept here, and a receipt is good for one settlement.
-
-| a receipt is | when                                      | and then                            |
-|--------------|-------------------------------------------|-------------------------------------|
-| held         | received, and its lease is not over       | it may be settled or extended       |
-| taken        | a settlement of it is on its way          | a second settlement is refused      |
-| held again   | the server did not answer                 |                                     |
-| gone         | settled, refused for good, or lease over; | every later use is refused          |
-|              | or the server may have forgotten it       |                                     |
+The server takes an ack after the lease for good, even one for an earlier delivery of a message that
+another consumer is handling by now, and confirms all of them alike. So leases are kept here.
 
 A server writes down what it delivered a moment later. One that is killed in that moment gives it
 out again at once, to anybody, and would still take the ack of the first. What it did write down has
@@ -21,12 +12,12 @@ another: the server would take it for that one's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import count
 from typing import Final
 
 import attrs
 
+from .._kit.leases import Lease, Leases
 from .names import COARSE_S, MAX_DEFERRALS
 
 _numbers: Final = count(1)
@@ -46,7 +37,7 @@ def subject_of(receipt: str) -> str:
 
 @attrs.define(eq=False)
 class _Deferral:
-    lease: _Lease
+    lease: NatsLease
     told_at_s: float
     due_at_s: float
 
@@ -59,66 +50,45 @@ class _Deferral:
         return now_s < hidden_until_s - (COARSE_S if is_kept else 0.0)
 
 
-@attrs.define(eq=False)
-class _Lease:
+class NatsLease(Lease, eq=False, kw_only=True):
+    """The lease of one delivery."""
+
     granted_at_s: float
-    ends_at_s: float
     ended_at_s: float
     """Its end before it was last extended; the same as its beginning while it was not."""
+    is_handed_back: bool = False
+    """Whether its message was given back untried before."""
 
 
-class Receipts:
-    """The receipts of one queue. Ends come in nearly rising order, so old ones lie in front."""
+class Receipts(Leases[NatsLease]):
+    """The receipts of one queue."""
 
     def __init__(self) -> None:
-        self._leases: dict[str, _Lease] = {}
-        self._taken: set[str] = set()
+        super().__init__()
         self._deferrals: dict[str, _Deferral] = {}
-        self.handed_back: set[str] = set()
-        """Of those held, the ones whose messages were given back untried before."""
 
-    def __len__(self) -> int:
-        return len(self._leases)
+    def enter(
+        self, receipt: str, ends_at_s: float, *, now_s: float, is_handed_back: bool = False
+    ) -> None:
+        """Hold what was received just now."""
+        self.hold(
+            receipt,
+            NatsLease(
+                ends_at_s, granted_at_s=now_s, ended_at_s=now_s, is_handed_back=is_handed_back
+            ),
+        )
 
-    def hold(self, receipts: Iterable[tuple[str, float]], *, now_s: float) -> None:
-        """Enter what was received, with its lease's end; what nobody settled is forgotten."""
-        self._forget_expired(now_s)
-        for receipt, ends_at_s in receipts:
-            self._leases[receipt] = _Lease(now_s, ends_at_s, now_s)
-
-    def is_held(self, receipt: str, now_s: float) -> bool:
-        """Whether its lease is ours, as far as we know."""
-        lease = self._leases.get(receipt)
-        return lease is not None and lease.ends_at_s > now_s and receipt not in self._taken
-
-    def take(self, receipt: str, now_s: float) -> bool:
-        """Take a receipt for a settlement; False when it is not held, or taken already."""
-        if not self.is_held(receipt, now_s):
-            return False
-        self._taken.add(receipt)
-        return True
-
-    def give_back(self, receipt: str) -> None:
-        """The settlement did not come about: it may be tried again."""
-        self._taken.discard(receipt)
-
-    def spend(self, receipt: str) -> None:
-        """The message is settled, or no longer ours."""
-        self._taken.discard(receipt)
-        self.handed_back.discard(receipt)
-        self._leases.pop(receipt, None)
-
-    def extend(self, receipt: str, ends_at_s: float, *, now_s: float) -> None:
-        """The server granted another end; says nothing of a receipt that is gone meanwhile."""
-        lease = self._leases.pop(receipt, None)
-        if lease is not None:
-            self._leases[receipt] = _Lease(now_s, ends_at_s, lease.ends_at_s)
+    def prolong(self, receipt: str, ends_at_s: float, *, now_s: float) -> None:
+        """Extend, and remember what to fall back to if the server forgets it."""
+        if (lease := self._held.get(receipt)) is not None:
+            lease.granted_at_s, lease.ended_at_s = now_s, lease.ends_at_s
+            self.extend(receipt, ends_at_s)
 
     def deferred(self, receipt: str, *, due_at_s: float, now_s: float) -> None:
         """The server confirmed a deferral; say it before the receipt is spent."""
         if len(self._deferrals) >= MAX_DEFERRALS:
             del self._deferrals[next(iter(self._deferrals))]
-        if (lease := self._leases.get(receipt)) is not None:
+        if (lease := self._held.get(receipt)) is not None:
             self._deferrals[receipt] = _Deferral(lease, now_s, due_at_s)
 
     def doubt(self, since_s: float) -> None:
@@ -127,7 +97,7 @@ class Receipts:
         all of it ends sooner by what the server rounds off.
         """
         deferred = [each.lease for each in self._deferrals.values()]
-        for lease in (*self._leases.values(), *deferred):
+        for lease in (*self._held.values(), *deferred):
             if lease.granted_at_s >= since_s:
                 lease.ends_at_s = min(lease.ends_at_s, lease.ended_at_s)
             lease.ends_at_s -= COARSE_S
@@ -145,10 +115,3 @@ class Receipts:
             deferral.told_at_s = now_s
         self._deferrals = again
         return [(receipt, deferral.due_at_s - now_s) for receipt, deferral in again.items()]
-
-    def _forget_expired(self, now_s: float) -> None:
-        while self._leases:
-            oldest = next(iter(self._leases))
-            if self._leases[oldest].ends_at_s > now_s or oldest in self._taken:
-                return
-            self.spend(oldest)

@@ -17,7 +17,7 @@ from pump.message import Delivery
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
-from .._engine.redrive import dead_letter
+from .._kit.redrive import dead_letter
 from .connection import ApiError, NatsConnection, fault_of, read_answer
 from .link import NoResponders, Request
 from .names import QueueNames

@@ -16,10 +16,12 @@ import attrs
 from msgspec.structs import replace
 
 from pump.clock import Clock
-from pump.errors import GatewayError, InvalidReceipt, SessionLockLost
+from pump.errors import GatewayError
 from pump.message import Delivery
-from pump.outcome import Ack, Defer, Refusal, Settlement
+from pump.outcome import Defer, Refusal, Settlement
 
+from .._kit.leases import Lease
+from .._kit.session import HeldMessage, SessionHand, SessionState
 from .connection import ApiError, JetStream, fault_of, nanoseconds
 from .errors import CONSUMER_NOT_FOUND, CONSUMER_NOT_UNIQUE
 from .link import NoResponders, Request
@@ -45,23 +47,14 @@ class SessionPlace:
     limit: Limit | None = None
 
 
-@attrs.define(eq=False)
-class _Entry:
-    """A message of the session that is not settled."""
+class _Entry(HeldMessage, eq=False, kw_only=True):
+    """Its place is that in the stream."""
 
     delivery: Delivery
-    is_out: bool = True
-    """In the caller's hands, or here, to be returned again."""
-    is_taken: bool = False
-    """Whether a settlement of it is on its way."""
 
     @property
     def subject(self) -> str:
         return subject_of(self.delivery.receipt)
-
-    @property
-    def sequence(self) -> int:
-        return int(self.delivery.broker_id or 0)
 
 
 class NatsSession:
@@ -85,11 +78,15 @@ class NatsSession:
         self._redrive = Redrive(api.connection, place.names.queue, clock=clock)
         self._revision = revision
         self._attempts = dict(record.attempts)
-        self._rests_until_s = record.rests_until_s - place.ahead_s
-        self._ends_at_s = locked_at_s + place.lease_s
-        self._entries: dict[int, _Entry] = {}
+        self._state = SessionState(
+            place.names.queue,
+            place.id,
+            Lease(locked_at_s + place.lease_s),
+            clock=clock,
+        )
+        self._state.rests_until_s = record.rests_until_s - place.ahead_s
+        self._hand: SessionHand[_Entry] = SessionHand()
         self._writing = asyncio.Lock()
-        self._is_lost = False
 
     @property
     def id(self) -> str:
@@ -98,19 +95,18 @@ class NatsSession:
     @property
     def is_over(self) -> bool:
         """Whether it was closed, or its lock lost."""
-        return self._is_lost or self._left_s() <= 0
+        return self._state.is_over
 
     @property
     def lock_expires_at_s(self) -> float | None:
-        return self._ends_at_s
+        return self._state.lease.ends_at_s
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
         """Each batch is written down before it is returned, which renews the lock as well."""
         ends_at_s = self._clock.now_s() + wait_s
         while True:
-            self._require()
-            left_s = max(ends_at_s - self._clock.now_s(), 0.0)
-            if not await self._has_rested(left_s):
+            self._state.require()
+            if not await self._state.has_rested(ends_at_s):
                 return []
             if ready := await self._ready(max_count):
                 return await self._returned(ready)
@@ -123,64 +119,41 @@ class NatsSession:
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """Acks are the server's to confirm; what comes again stays here."""
-        self._require()
-        refusals: list[Refusal] = []
-        done: list[tuple[Delivery, _Entry]] = []
-        last: list[tuple[Settlement, _Entry]] = []
-        for each in settlements:
-            entry = self._entry(each.delivery)
-            if entry is None:
-                error = InvalidReceipt(self._place.names.queue, each.delivery.receipt)
-                refusals.append(Refusal(each.delivery, error))
-            elif isinstance(each.action, Ack):
-                entry.is_taken = True
-                done.append((each.delivery, entry))
-            elif self._is_last(entry, each):
-                entry.is_taken = True
-                last.append((each, entry))
-            else:
-                self._take_back(entry, each)
+        self._state.require()
+        found = self._hand.sort(
+            settlements, queue=self._place.names.queue, is_last=self._is_exhausted
+        )
+        for each, entry in found.again:
+            self._came_back(entry, each)
         try:
-            for each, entry in last:
+            for each, entry in found.last:
                 await self._move_away(entry, each)
-            return [*refusals, *await self._acked(done)]
+            return [*found.refusals, *await self._acked(found.done)]
         finally:
-            for entry in (*(entry for _, entry in done), *(entry for _, entry in last)):
+            for _, entry in (*found.done, *found.last):
                 entry.is_taken = False
 
     async def renew(self) -> None:
-        self._require()
+        self._state.require()
         await self._write()
 
     async def aclose(self) -> None:
         """The consumer goes first: its successor is then made without waiting for it."""
         if self.is_over:
-            self._is_lost = True
+            self._state.is_lost = True
             return
-        for entry in self._entries.values():
-            if entry.is_out:
+        for entry in self._hand:
+            if entry.receipt:
                 self._uncount(entry)
         await self._consumers.delete(self._place.owner)
         async with self._writing:
-            self._is_lost = True
+            self._state.is_lost = True
             await self._locks.replace(
                 self._place.names.stream,
                 self._place.token,
                 self._record(owner=""),
                 revision=self._revision,
             )
-
-    def _in_order(self) -> list[_Entry]:
-        return [self._entries[sequence] for sequence in sorted(self._entries)]
-
-    async def _has_rested(self, wait_s: float) -> bool:
-        """Whether what was deferred is due, waited for as long as there is time."""
-        rests_s = self._rests_until_s - self._clock.now_s()
-        if rests_s <= 0:
-            return True
-        await self._clock.sleep(min(rests_s, wait_s))
-        self._require()
-        return rests_s <= wait_s
 
     async def _fetch(self, max_count: int, wait_s: float) -> Fetched:
         wish = Wish(
@@ -194,7 +167,7 @@ class NatsSession:
         )
         if fetched.ending is Ending.GONE:
             # Only who took the lock over deletes it.
-            raise self._lose()
+            raise self._state.lose()
         return fetched
 
     def _keep(self, arrived: Arrived) -> None:
@@ -202,16 +175,17 @@ class NatsSession:
         delivery = delivery_of(
             arrived, self._place.names, lease_s=self._place.lease_s, is_ordered=True
         )
-        entry = _Entry(delivery, is_out=False)
-        self._entries.setdefault(entry.sequence, entry)
+        self._hand.add(_Entry(place=int(delivery.broker_id or 0), delivery=delivery))
 
     async def _ready(self, max_count: int) -> list[_Entry]:
         """What may be returned, in order; what was delivered too often moves away."""
         ready: list[_Entry] = []
-        for entry in self._in_order():
-            if entry.is_out or len(ready) == max_count:
+        for entry in self._hand.ready():
+            if len(ready) == max_count:
+                break
+            if entry.receipt:  # returned by another receive since
                 continue
-            attempts = self._attempts.get(entry.sequence, 0)
+            attempts = self._attempts.get(entry.place, 0)
             if attempts >= self._most_attempts() and await self._move(entry, attempt=attempts):
                 self._forget(entry)
             else:
@@ -221,41 +195,32 @@ class NatsSession:
     async def _returned(self, entries: Sequence[_Entry]) -> Sequence[Delivery]:
         for entry in entries:
             # From now on: another receive must not return it as well.
-            entry.is_out = True
-            self._attempts[entry.sequence] = self._attempts.get(entry.sequence, 0) + 1
+            self._hand.give_out(entry, receipt_for(entry.subject))
+            self._attempts[entry.place] = self._attempts.get(entry.place, 0) + 1
         try:
             await self._write()
         except BaseException:
             for entry in entries:
-                entry.is_out = False
+                self._hand.take_back(entry)
                 self._uncount(entry)
             raise
         for entry in entries:
             entry.delivery = replace(
                 entry.delivery,
-                receipt=receipt_for(entry.subject),
-                attempt=self._attempts[entry.sequence],
-                lease_expires_at_s=self._ends_at_s,
+                receipt=entry.receipt,
+                attempt=self._attempts[entry.place],
+                lease_expires_at_s=self._state.lease.ends_at_s,
             )
         return [entry.delivery for entry in entries]
 
-    def _entry(self, delivery: Delivery) -> _Entry | None:
-        """The message, None when it is not out as this delivery, or is being settled."""
-        entry = self._entries.get(int(delivery.broker_id or 0))
-        if entry is None or entry.delivery is not delivery or not entry.is_out or entry.is_taken:
-            return None
-        return entry
-
-    def _take_back(self, entry: _Entry, settlement: Settlement) -> None:
-        entry.is_out = False
+    def _came_back(self, entry: _Entry, settlement: Settlement) -> None:
         if isinstance(settlement.action, Defer):
-            due_at_s = self._clock.now_s() + settlement.action.delay_s
-            self._rests_until_s = max(self._rests_until_s, due_at_s)
+            self._state.rest(settlement.action.delay_s)
         else:
             self._uncount(entry)
 
     async def _acked(self, done: Sequence[tuple[Delivery, _Entry]]) -> list[Refusal]:
-        waiting = [each for each in done if each[1].sequence in self._entries]
+        waiting = [each for each in done if each[1] in self._hand]
         if not waiting:
             return []
         answers = await self._api.connection.request_all(
@@ -266,22 +231,22 @@ class NatsSession:
             if isinstance(answer, GatewayError):
                 refusals.append(Refusal(delivery, answer))
             elif isinstance(answer, NoResponders):
-                refusals.append(Refusal(delivery, self._lose()))
+                refusals.append(Refusal(delivery, self._state.lose()))
             else:
                 self._forget(entry)
         return refusals
 
-    def _is_last(self, entry: _Entry, settlement: Settlement) -> bool:
-        """Whether it was deferred at its last attempt."""
-        attempt = self._attempts.get(entry.sequence, 1)
-        return isinstance(settlement.action, Defer) and attempt >= self._most_attempts()
+    def _is_exhausted(self, entry: _Entry) -> bool:
+        """Whether this is its last attempt."""
+        return self._attempts.get(entry.place, 1) >= self._most_attempts()
 
     async def _move_away(self, entry: _Entry, settlement: Settlement) -> None:
         """Make it a dead letter; one that cannot be comes again."""
-        if await self._move(entry, attempt=self._attempts.get(entry.sequence, 1)):
+        if await self._move(entry, attempt=self._attempts.get(entry.place, 1)):
             self._forget(entry)
         else:
-            self._take_back(entry, settlement)
+            self._hand.take_back(entry)
+            self._came_back(entry, settlement)
 
     async def _move(self, entry: _Entry, *, attempt: int) -> bool:
         limit = self._place.limit
@@ -293,11 +258,11 @@ class NatsSession:
         return inf if self._place.limit is None else self._place.limit.count
 
     def _forget(self, entry: _Entry) -> None:
-        self._entries.pop(entry.sequence, None)
-        self._attempts.pop(entry.sequence, None)
+        self._hand.drop(entry)
+        self._attempts.pop(entry.place, None)
 
     def _uncount(self, entry: _Entry) -> None:
-        self._attempts[entry.sequence] = max(self._attempts.get(entry.sequence, 0) - 1, 0)
+        self._attempts[entry.place] = max(self._attempts.get(entry.place, 0) - 1, 0)
 
     async def _write(self) -> None:
         """Replace the record by what is so now, which makes the lock last a whole lease more."""
@@ -312,13 +277,13 @@ class NatsSession:
             if revision is None:
                 revision = await self._own_revision()
             self._revision = revision
-            self._ends_at_s = asked_at_s + self._place.lease_s
+            self._state.lease.ends_at_s = asked_at_s + self._place.lease_s
 
     async def _own_revision(self) -> int:
         """A replacement that was refused may have come after one of ours whose answer was lost."""
         found = await self._locks.read(self._place.names.stream, self._place.token)
         if found.record.owner != self._place.owner:
-            raise self._lose()
+            raise self._state.lose()
         revision = await self._locks.replace(
             self._place.names.stream,
             self._place.token,
@@ -326,31 +291,18 @@ class NatsSession:
             revision=found.revision,
         )
         if revision is None:
-            raise self._lose()
+            raise self._state.lose()
         return revision
 
     def _record(self, *, owner: str) -> SessionRecord:
-        is_resting = self._rests_until_s > self._clock.now_s()
+        rests_until_s = self._state.rests_until_s
+        is_resting = rests_until_s > self._clock.now_s()
         return SessionRecord(
             owner=owner,
             lease_s=self._place.lease_s if owner else 0.0,
             attempts={sequence: count for sequence, count in self._attempts.items() if count},
-            rests_until_s=self._rests_until_s + self._place.ahead_s if is_resting else 0.0,
+            rests_until_s=rests_until_s + self._place.ahead_s if is_resting else 0.0,
         )
-
-    def _left_s(self) -> float:
-        return self._ends_at_s - self._clock.now_s()
-
-    def _require(self) -> None:
-        if self.is_over:
-            raise self._lose()
-
-    def _lose(self) -> SessionLockLost:
-        self._is_lost = True
-        return self._lock_lost()
-
-    def _lock_lost(self) -> SessionLockLost:
-        return SessionLockLost(self._place.names.queue, self._place.id)
 
 
 # The consumers of sessions: one for a group at a time, which the server itself sees to.

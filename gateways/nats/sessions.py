@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from math import inf
-from typing import Any
 
 from pump.clock import Clock
 from pump.errors import GatewayError, UnsupportedOperation
@@ -15,6 +14,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.subscription import Subscription
 
+from .._kit.tasks import BackgroundTasks
 from .connection import JetStream
 from .names import NATS, name_of, token_of
 from .pulls import message_in, next_stored
@@ -43,7 +43,7 @@ class Sessions:
         subscription: Subscription,
         *,
         clock: Clock,
-        chores: set[asyncio.Task[Any]],
+        chores: BackgroundTasks,
     ) -> None:
         [*_, spec] = subscription.queue_specs()
         self._settings = QueueSettings.from_spec(spec)
@@ -104,7 +104,7 @@ class Sessions:
                 busy_s = self._busy_s(found, ahead_s, is_chosen=session is not None)
                 if busy_s == 0:
                     place = await self._place(token, session, ahead_s, limit)
-                    accepted = await self._uncancelled(self._lock(place, found))
+                    accepted = await self._chores.opened(self._lock(place, found), let_go)
                     if accepted is not None:
                         return accepted, 0.0
                     # Somebody else was faster; how long they stay is not known yet.
@@ -160,21 +160,6 @@ class Sessions:
             raise
         return session if is_made else None
 
-    async def _uncancelled(
-        self, locking: Coroutine[Any, Any, NatsSession | None]
-    ) -> NatsSession | None:
-        """What is being locked is unlocked again when nobody waits for it any more."""
-        task = asyncio.create_task(locking, name="nats session")
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            self._chores.add(task)
-            letting_go = asyncio.create_task(_let_go_of(task), name="nats session release")
-            self._chores.add(letting_go)
-            letting_go.add_done_callback(self._chores.discard)
-            task.add_done_callback(self._chores.discard)
-            raise
-
     async def _tokens(self) -> Sequence[str]:
         """The groups that have messages, beginning at any: all who ask would meet at the first."""
         info = await self._api.call(
@@ -216,15 +201,6 @@ class Sessions:
                 await heard.wait()
         except TimeoutError:
             pass
-
-
-async def _let_go_of(task: asyncio.Task[NatsSession | None]) -> None:
-    try:
-        session = await task
-    except GatewayError:
-        return  # nothing was locked, or it runs out by itself
-    if session is not None:
-        await let_go(session)
 
 
 async def let_go(session: NatsSession) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from math import inf
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import attrs
 
@@ -13,8 +13,23 @@ from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
 from pump.secret import Secret, optional_secret
 
+from .._kit.url_options import url_options
+
 _FORM = "nats://[user:password@]host:4222[,host2]?tls=true&creds=/path/to/user.creds"
 DEFAULT_PORT = 4222
+_OPTIONS = {
+    "creds": "credentials_file",
+    "token": "token",
+    "tls": "tls",
+    "tls_ca": "tls_ca_file",
+    "tls_cert": "tls_cert_file",
+    "tls_key": "tls_key_file",
+    "domain": "domain",
+    "replicas": "replicas",
+    "connect_timeout": "connect_timeout_s",
+    "request_timeout": "request_timeout_s",
+}
+"""The field that each option of a URL sets."""
 
 
 def _as_tuple(hosts: Iterable[str]) -> tuple[str, ...]:
@@ -111,7 +126,7 @@ class NatsSettings:
         if parts.scheme != "nats" or parts.path.strip("/"):
             raise ConfigurationError("gateway", shown, f"use {_FORM}")
         login, _, hosts = parts.netloc.rpartition("@")
-        values = {**_login(login), **_query(parts.query, shown)}
+        values = {**_login(login), **url_options(parts.query, shown, cls, _OPTIONS)}
         if hosts:
             values["hosts"] = tuple(_host(host, shown) for host in hosts.split(","))
         return cls(**values)
@@ -131,54 +146,3 @@ def _host(text: str, shown: str) -> str:
     if not _is_place(place):
         raise ConfigurationError("gateway", shown, f"{text!r} is no host:port; use {_FORM}")
     return place
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("use a whole number") from None
-
-
-def _seconds(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("use a number of seconds") from None
-
-
-def _flag(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError("use true or false")
-    return text == "true"
-
-
-_KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "creds": ("credentials_file", str),
-    "token": ("token", str),
-    "tls": ("tls", _flag),
-    "tls_ca": ("tls_ca_file", str),
-    "tls_cert": ("tls_cert_file", str),
-    "tls_key": ("tls_key_file", str),
-    "domain": ("domain", str),
-    "replicas": ("replicas", _whole),
-    "connect_timeout": ("connect_timeout_s", _seconds),
-    "request_timeout": ("request_timeout_s", _seconds),
-}
-
-
-def _query(query: str, shown: str) -> dict[str, Any]:
-    given = dict(parse_qsl(query, keep_blank_values=True))
-    unknown = sorted(set(given) - set(_KEYS))
-    if unknown:
-        raise ConfigurationError(
-            "gateway", shown, f"unknown {', '.join(unknown)}; known: {', '.join(_KEYS)}"
-        )
-    return {_KEYS[key][0]: _converted(key, text, shown) for key, text in given.items()}
-
-
-def _converted(key: str, text: str, shown: str) -> Any:
-    try:
-        return _KEYS[key][1](text)
-    except ValueError as error:
-        raise ConfigurationError("gateway", shown, f"{key}: {error}") from None

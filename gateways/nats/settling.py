@@ -16,16 +16,17 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from pump.clock import Clock
-from pump.errors import ConnectionFailed, GatewayError, InvalidReceipt
+from pump.errors import ConnectionFailed, GatewayError
 from pump.message import Delivery
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
+from .._kit.settling import Failures, Settler
 from .connection import ApiError, JetStream, nanoseconds
 from .errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from .hand_backs import NAK, HandBacks
 from .link import Answer, NoResponders, Request
 from .names import COARSE_S, CONSUMER, GRACE_S, QueueNames
-from .receipts import Receipts, subject_of
+from .receipts import NatsLease, Receipts, subject_of
 
 ACK = b"+ACK"
 TERM = b"+TERM"
@@ -73,34 +74,43 @@ class Settling:
         self._receipts = receipts
         self._hand_backs = hand_backs
         self._clock = clock
+        self._settler = Settler(names.queue, receipts, self._perform, clock=clock)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """Apply each once; see `ConsumerPort.settle`."""
         # Connected first: a server that was restarted meanwhile costs some receipts.
         await self._connection.link()
-        now_s = self._clock.now_s()
-        taken: list[Settlement] = []
-        refusals: list[Refusal] = []
-        for each in settlements:
-            if self._receipts.take(each.delivery.receipt, now_s):
-                taken.append(each)
-            else:
-                refusals.append(self.refusal(each.delivery))
-        if not taken:
-            return refusals
-        requests = [
-            Request(subject=subject_of(each.delivery.receipt), payload=payload_of(each.action))
-            for each in taken
-        ]
-        untried = [each.delivery for each in taken if isinstance(each.action, Abandon)]
-        answers = await self._ask_taken([each.delivery for each in taken], requests, untried)
-        acked = [each.delivery for each in taken if isinstance(each.action, Ack)]
-        acked = [each for each in acked if each.receipt in self._receipts.handed_back]
-        self._note_deferrals(taken, answers)
-        refused = self._concluded([each.delivery for each in taken], answers)
-        kept = {each.delivery for each in refused}
-        self.forget_hand_backs([each for each in acked if each not in kept])
-        return [*refusals, *refused]
+        return await self._settler.settle(settlements)
+
+    async def _perform(
+        self, settlements: Sequence[Settlement], leases: Sequence[NatsLease]
+    ) -> Failures:
+        untried = [each.delivery for each in settlements if isinstance(each.action, Abandon)]
+        if untried:
+            await self._hand_backs.note(untried)
+        answers = await self._ask(
+            [
+                Request(subject=subject_of(each.delivery.receipt), payload=payload_of(each.action))
+                for each in settlements
+            ]
+        )
+        _raise_if_all_failed(answers)
+        self._note_deferrals(settlements, answers)
+        failures = {
+            each.delivery.receipt: self._fault(answer, each.delivery)
+            for each, answer in zip(settlements, answers, strict=True)
+            if not _is_confirmed(answer)
+        }
+        self.forget_hand_backs(
+            [
+                each.delivery
+                for each, lease in zip(settlements, leases, strict=True)
+                if lease.is_handed_back
+                and isinstance(each.action, Ack)
+                and each.delivery.receipt not in failures
+            ]
+        )
+        return failures
 
     def _note_deferrals(self, taken: Sequence[Settlement], answers: Sequence[Answer]) -> None:
         now_s = self._clock.now_s()
@@ -124,10 +134,12 @@ class Settling:
         held: list[Delivery] = []
         refusals: list[Refusal] = []
         for each in deliveries:
-            if self._receipts.is_held(each.receipt, now_s):
-                held.append(each)
+            lease = self._receipts.find(each.receipt, now_s)
+            if lease is None or lease.is_taken:
+                # To extend what is being deferred would cut the deferral short.
+                refusals.append(self._settler.refusal(each))
             else:
-                refusals.append(self.refusal(each))
+                held.append(each)
         if not held:
             return refusals
         payload = lease_of(lease_s, granted_s=granted_s)
@@ -135,34 +147,19 @@ class Settling:
         answers = await self._ask(requests)
         _raise_if_all_failed(answers)
         for delivery, answer in zip(held, answers, strict=True):
-            if isinstance(answer, GatewayError):
-                refusals.append(Refusal(delivery, answer))
-            elif isinstance(answer, NoResponders):
+            if _is_confirmed(answer):
+                self._receipts.prolong(delivery.receipt, now_s + lease_s, now_s=now_s)
+                continue
+            if isinstance(answer, NoResponders):
                 self._receipts.spend(delivery.receipt)
-                refusals.append(self.refusal(delivery))
-            else:
-                self._receipts.extend(delivery.receipt, now_s + lease_s, now_s=now_s)
+            refusals.append(Refusal(delivery, self._fault(answer, delivery)))
         return refusals
 
-    def refusal(self, delivery: Delivery) -> Refusal:
-        """Refuse a delivery whose receipt is not valid."""
-        return Refusal(delivery, InvalidReceipt(self._names.queue, delivery.receipt))
-
-    async def _ask_taken(
-        self,
-        deliveries: Sequence[Delivery],
-        requests: Sequence[Request],
-        untried: Sequence[Delivery],
-    ) -> list[Answer]:
-        try:
-            if untried:
-                await self._hand_backs.note(untried)
-            return await self._ask(requests)
-        except BaseException:
-            # Nobody knows whether they were applied; all of them may be repeated.
-            for delivery in deliveries:
-                self._receipts.give_back(delivery.receipt)
-            raise
+    def _fault(self, answer: Answer, delivery: Delivery) -> GatewayError:
+        if isinstance(answer, GatewayError):
+            return answer
+        # The consumer is gone, and with it every lease it gave.
+        return self._settler.invalid(delivery.receipt)
 
     async def _ask(self, requests: Sequence[Request]) -> list[Answer]:
         """What came of each; nobody to answer counts only where there is no consumer."""
@@ -182,22 +179,6 @@ class Settling:
         except ApiError as error:
             return error.error_code in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND)
         return False
-
-    def _concluded(
-        self, deliveries: Sequence[Delivery], answers: Sequence[Answer]
-    ) -> list[Refusal]:
-        refusals: list[Refusal] = []
-        for delivery, answer in zip(deliveries, answers, strict=True):
-            if isinstance(answer, GatewayError):
-                self._receipts.give_back(delivery.receipt)
-                refusals.append(Refusal(delivery, answer))
-                continue
-            self._receipts.spend(delivery.receipt)
-            if isinstance(answer, NoResponders):
-                # The consumer is gone, and with it every lease it gave.
-                refusals.append(self.refusal(delivery))
-        _raise_if_all_failed(answers)
-        return refusals
 
 
 def _is_confirmed(answer: Answer) -> bool:

@@ -21,14 +21,15 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
-from math import isfinite
-from typing import Final, Literal
+from typing import Final
 
 import attrs
 import msgspec
 
 from pump.headers import NATIVE, REJECTION_REASON
 from pump.message import JSON, Message
+
+from .._kit.envelope import FIELDS, field_named, pack, read_packed, unpacked
 
 HEADER: Final = "Pump"
 """The one header that holds what is not the body."""
@@ -43,36 +44,6 @@ _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
 """What the SDK takes for a header's name."""
 _NO_TEXT: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _MAX_ID: Final = 200
-# Lower case, without - _ and dots: messageType, message-type and Message_Type are one name.
-_FIELDS: Final = {
-    "type": "type",
-    "messagetype": "type",
-    "contenttype": "content_type",
-    "correlationid": "correlation_id",
-    "replyto": "reply_to",
-}
-_SPELLING: Final = str.maketrans("", "", "-_.")
-
-
-class _Packed(msgspec.Struct, omit_defaults=True, frozen=True):
-    """The header's content. Members may be added; a change of meaning is a new version."""
-
-    v: Literal[1]
-    id: str
-    type: str = ""
-    content_type: str = msgspec.field(default=JSON, name="ct")
-    correlation_id: str | None = msgspec.field(default=None, name="cid")
-    reply_to: str | None = msgspec.field(default=None, name="to")
-    group: str | None = msgspec.field(default=None, name="g")
-    deduplication_id: str | None = msgspec.field(default=None, name="d")
-    created_at_s: float | None = msgspec.field(default=None, name="at")
-    headers: dict[str, str] = msgspec.field(default_factory=dict, name="h")
-
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Packed).decode
-_encode_ascii = json.JSONEncoder(separators=(",", ":")).encode
-_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def encode(message: Message, *, stream: str, max_bytes: int = sys.maxsize) -> dict[str, str]:
@@ -99,7 +70,7 @@ def _natives(message: Message) -> dict[str, str]:
     """The message's headers as another program would have set them."""
     given = dict(message.headers)
     for field, name in _spelled(given.pop(NATIVE, "{}")).items():
-        if field in _FIELDS.values() and (value := getattr(message, field)):
+        if field in FIELDS and (value := getattr(message, field)):
             given[name] = value
     return {
         name: _NO_TEXT.sub(" ", text).strip()
@@ -111,7 +82,7 @@ def _natives(message: Message) -> dict[str, str]:
 def _spelled(native: str) -> dict[str, str]:
     try:
         return msgspec.convert(json.loads(native)[_NATS], dict[str, str])
-    except (*_UNREADABLE, KeyError, TypeError):
+    except (msgspec.MsgspecError, ValueError, RecursionError, KeyError, TypeError):
         return {}
 
 
@@ -207,7 +178,7 @@ def decode(
 
 def _fields_in(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     """The headers whose names are those of fields, and which ones."""
-    found = [(name, _FIELDS.get(name.lower().translate(_SPELLING))) for name in headers]
+    found = [(name, field_named(name)) for name in headers]
     return [(name, field) for name, field in found if field is not None]
 
 
@@ -223,58 +194,10 @@ def _sorted_out(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, s
 
 
 def _pack(message: Message) -> str:
-    packed = _Packed(
-        1,
-        message.id,
-        message.type,
-        message.content_type,
-        message.correlation_id,
-        message.reply_to,
-        message.group,
-        message.deduplication_id,
-        message.created_at_s,
-        dict(message.headers),
-    )
-    try:
-        octets = _encode(packed)
-    except UnicodeEncodeError:  # a lone surrogate
-        pass
-    else:
-        # 0x7F is ASCII to Python and printable to nobody; JSON need not escape it.
-        if octets.isascii() and b"\x7f" not in octets:
-            return octets.decode("ascii")
-    # The standard library escapes all beyond ASCII, which msgspec does not.
-    return _encode_ascii(msgspec.to_builtins(packed)).replace("\x7f", "\\u007f")
+    # 0x7F is ASCII, but no printable character as headers want it; JSON need not escape it.
+    return pack(message).replace("\x7f", "\\u007f")
 
 
-def _unpack(packed: str, body: bytes) -> Message | None:
-    try:
-        read = _read(packed)
-    except _UNREADABLE:
-        return None
-    if not read.id:  # nothing of ours is without one, and everything goes by it
-        return None
-    at_s = read.created_at_s
-    return Message(
-        body=body,
-        id=read.id,
-        type=read.type,
-        content_type=read.content_type,
-        correlation_id=read.correlation_id,
-        reply_to=read.reply_to,
-        group=read.group,
-        deduplication_id=read.deduplication_id,
-        # The standard library takes NaN and Infinity for JSON; nobody can send them on as such.
-        created_at_s=at_s if at_s is not None and isfinite(at_s) else None,
-        headers=read.headers,
-    )
-
-
-def _read(packed: str) -> _Packed:
-    try:
-        return _decode(packed)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:
-        # The standard library also reads the escapes of lone surrogates.
-        return msgspec.convert(json.loads(packed), _Packed)
+def _unpack(text: str, body: bytes) -> Message | None:
+    packed = read_packed(text)
+    return None if packed is None else unpacked(packed, body)

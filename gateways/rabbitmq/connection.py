@@ -1,31 +1,27 @@
 """The connection of one gateway: made when needed, and made again after it was lost.
 
-| the link is | when                                | and then                                     |
-|-------------|-------------------------------------|----------------------------------------------|
-| idle        | opened, lost, or never used         | the next call connects                       |
-| connecting  | somebody needs it                   | everybody who needs it waits for the one try |
-| connected   | the broker answered                 | calls open their channels on it              |
-| closed      | the gateway was closed              | every call fails                             |
-
-Channels die with their connection, and with each error of the broker; whoever holds one asks
-for another. After a failure the next try waits a little, longer each time, up to a second. Once
-a stranger's header has ended a connection, those after it read more carefully (`legible`).
+Channels die with their connection, and with each error of the broker; their users ask for
+others. After a failure the next attempt waits a little, longer each time, up to a second. Once
+another program's header has ended a connection, those after it read more carefully (`legible`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import attrs
 
 from pump.backoff import RECONNECT
 from pump.clock import Clock
-from pump.errors import ConfigurationError, ConnectionFailed, PoolExhausted, Throttled
+from pump.errors import ConfigurationError, PoolExhausted, Throttled
 from pump.tasks import in_thread
 
+from .._kit.connection import Reconnecting, look_at as look_at
+from .._kit.versions import Packages, server_version
 from .errors import Where, translated
 from .settings import RabbitMQSettings
 
@@ -34,6 +30,7 @@ if TYPE_CHECKING:
 
 
 MAX_PAUSE_S = 1.0
+_PAUSES = attrs.evolve(RECONNECT, maximum=timedelta(seconds=MAX_PAUSE_S))
 CALM_S = 1.5
 """How long after a broker is back it may still hold messages for connections that are no more."""
 _CLOSING_S = 5.0
@@ -45,10 +42,17 @@ class Link:
     def __init__(self, settings: RabbitMQSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._connection: Connection | None = None
-        self._connecting: asyncio.Task[Connection] | None = None
-        self._is_closed = True
-        self._failure_count = 0
+        self._connections: Reconnecting[Connection] = Reconnecting(
+            self._connect,
+            is_alive=lambda connection: not connection.is_closed,
+            end=self._end,
+            backoff=_PAUSES,
+            clock=clock,
+            target=settings.address,
+            is_open=False,
+        )
+        self._was_away = False
+        """Whether the broker was lost, or could not be reached, since it was last connected to."""
         self._is_careful = False
         """Whether a message's header has ended a connection."""
         self._server = ""
@@ -62,7 +66,8 @@ class Link:
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection, as far as is known."""
-        return self._connection is not None and not self._connection.is_closed
+        connection = self._connections.current
+        return connection is not None and not connection.is_closed
 
     @property
     def server(self) -> str:
@@ -77,29 +82,21 @@ class Link:
 
     def allow(self) -> None:
         """Let the first call connect."""
-        self._is_closed = False
+        self._connections.reopen()
 
     async def aclose(self) -> None:
         """Close the connection, and with it every channel. Idempotent."""
-        self._is_closed = True
-        if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.wait([self._connecting])
-        connection, self._connection = self._connection, None
+        connection = await self._connections.aclose()
         if connection is not None:
             await _close(connection, self._clock)
 
     async def connection(self) -> Connection:
         """The connection, made now if there is none."""
-        if self._is_closed:
-            raise ConnectionFailed(self.address, "the gateway is closed")
-        if self._connection is not None and not self._connection.is_closed:
-            return self._connection
-        if self._connecting is None or self._connecting.done():
-            self._connecting = asyncio.create_task(self._connect(), name="rabbitmq connect")
-            self._connecting.add_done_callback(look_at)
+        connection = self._connections.current
+        if connection is not None and not connection.is_closed:
+            return connection
         with translated(Where(self.address, "connecting")):
-            return await asyncio.shield(self._connecting)
+            return await self._connections.get()
 
     async def calm(self) -> None:
         """Return when a broker that was away has had time to take back what it had handed out."""
@@ -137,17 +134,18 @@ class Link:
         finally:
             await close_channel(channel)
 
+    async def _end(self, lost: Connection) -> None:
+        from . import amqp
+
+        self._was_away = True
+        if amqp.has_met_illegible(lost):
+            # The message comes again until it is read.
+            self._is_careful = True
+
     async def _connect(self) -> Connection:
         from . import amqp
 
-        was_lost = self._connection is not None or self._failure_count > 0
-        if self._failure_count:
-            pause_s = RECONNECT.delay_s(self._failure_count, self._clock.chance())
-            await self._clock.sleep(min(pause_s, MAX_PAUSE_S))
-        self._failure_count += 1
-        if self._connection is not None and amqp.has_met_illegible(self._connection):
-            # It comes again, until somebody reads it.
-            self._is_careful = True
+        was_away, self._was_away = self._was_away, True
         async with self._clock.timeout(self._settings.connect_timeout_s):
             connection = await amqp.connect(self._settings, is_careful=self._is_careful)
         version = amqp.server_version(connection)
@@ -156,17 +154,16 @@ class Link:
         except BaseException:
             await _close(connection, self._clock)
             raise
-        self._failure_count = 0
         self._server = version
-        if was_lost:
+        if was_away:
             self._calm_at_s = self._clock.now_s() + CALM_S
-        self._connection = connection
+        self._was_away = False
         return connection
 
 
 def _load_sdk() -> None:
     """Read the SDK's files, which is nothing for the event loop."""
-    check_sdk()
+    PACKAGES.check_installed()
     from . import amqp  # noqa: F401
 
 
@@ -197,14 +194,6 @@ async def _close(connection: Connection, clock: Clock) -> None:
         return
 
 
-def look_at(work: asyncio.Future[Any]) -> None:
-    """Have seen how it ended: asyncio complains of an error that its caller no longer waits for,
-    such as that of a connection which was lost after the caller was cancelled.
-    """
-    if not work.cancelled():
-        work.exception()
-
-
 def _close_opened(opening: asyncio.Future[Channel]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         closing = asyncio.ensure_future(close_channel(opening.result()))
@@ -216,46 +205,16 @@ _CLOSINGS: set[asyncio.Future[None]] = set()
 """Held until they are done: the loop itself keeps no task alive."""
 
 
-# The oldest SDK and server this works with, checked before anything is sent (R77).
+# The SDK and the servers this works with, checked before anything is sent (R77).
 
-MINIMUM = {"aio-pika": "10", "aiormq": "7"}
+PACKAGES = Packages(extra="rabbitmq", versions={"aio-pika": ">=10", "aiormq": ">=7"})
 MINIMUM_SERVER = "3.10"
 """The first with a time to live, and with dead-lettering that loses nothing, on quorum queues."""
-INSTALL = "pip install 'pumphouse[rabbitmq]'"
-
-
-def check_sdk() -> None:
-    """Raise `ConfigurationError`, naming the cure, when the SDK is missing or too old."""
-    for package in MINIMUM:
-        check_version(package, installed(package))
-
-
-def installed(package: str) -> str | None:
-    """The version that is installed, None when it is not; reads files."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def check_version(package: str, found: str | None) -> None:
-    """Raise `ConfigurationError` when this version is missing or too old."""
-    minimum = MINIMUM[package]
-    if found is None:
-        raise ConfigurationError(package, "not installed", f"run {INSTALL}")
-    if numbers(found) < numbers(minimum):
-        remedy = f"needs {package} >= {minimum}; run {INSTALL.replace('install', 'install -U')}"
-        raise ConfigurationError(package, found, remedy)
 
 
 def check_server(version: str) -> None:
     """Raise `ConfigurationError` when the broker is too old. One that does not say is tried."""
-    if version and numbers(version) < numbers(MINIMUM_SERVER):
+    if version and server_version(version) < server_version(MINIMUM_SERVER):
         raise ConfigurationError(
             "RabbitMQ", version, f"needs RabbitMQ >= {MINIMUM_SERVER}; upgrade the broker"
         )
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """A version as numbers that compare."""
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

@@ -14,9 +14,10 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import Refusal, Settlement
 
+from .._kit.tasks import BackgroundTasks
 from .connection import Link, close_channel
 from .errors import Where, fault_of, translated
-from .leases import Lease, Outstanding, Terms
+from .leases import Outstanding, RabbitMQLease, Terms
 from .names import RECEIVE_BATCH
 from .settling import Settling, hand_back
 from .wire import attempt_of, decode, native_of
@@ -43,7 +44,7 @@ class RabbitMQConsumer:
         self._channel: Channel | None = None
         self._taps: Taps | None = None
         self._opening = asyncio.Lock()
-        self._given_up: set[asyncio.Task[None]] = set()
+        self._given_up = BackgroundTasks("rabbitmq")
         self._tell_lost: Callable[[Sequence[Delivery]], None] | None = None
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
@@ -56,7 +57,7 @@ class RabbitMQConsumer:
             deliveries = await asyncio.shield(work)
         except asyncio.CancelledError:
             tap.give_up()
-            self._finish(work)
+            self._given_up.start(self._give_back(work), "give back")
             raise
         if self._channel is None or self._channel.is_closed:
             # Since the work ended: what is lost was told before the caller knew of it.
@@ -77,8 +78,7 @@ class RabbitMQConsumer:
 
     async def aclose(self) -> None:
         """What was not settled goes back to the queue at once."""
-        while self._given_up:
-            await asyncio.wait(list(self._given_up))
+        await self._given_up.finish()
         # A settlement whose caller was cancelled: its copy may be sent, and its ack not.
         await self._settling.under_way()
         channel, self._channel = self._channel, None
@@ -118,7 +118,7 @@ class RabbitMQConsumer:
         leases = [self._lease(taps, received, at_s) for received, at_s in caught]
         limit = self._terms.max_receive_count
         for lease in leases:
-            self._settling.hold(lease)
+            self._settling.leases.hold(lease.delivery.receipt, lease)
         if limit is None:
             return [lease.delivery for lease in leases]
         spent = [lease for lease in leases if lease.delivery.attempt > limit]
@@ -126,7 +126,7 @@ class RabbitMQConsumer:
             await self._settling.dead_letter(spent)
         return [lease.delivery for lease in leases if lease.delivery.attempt <= limit]
 
-    def _lease(self, taps: Taps, received: Received, at_s: float) -> Lease:
+    def _lease(self, taps: Taps, received: Received, at_s: float) -> RabbitMQLease:
         from . import amqp
 
         parcel = amqp.parcel_of(received)
@@ -143,15 +143,15 @@ class RabbitMQConsumer:
             broker_id=parcel.stored_id,
             native=native_of(parcel),
         )
-        return Lease(
-            delivery,
-            parcel,
-            taps.channel,
-            taps.outstanding,
-            int(received.delivery_tag or 0),
-            terms,
-            at_s,
+        return RabbitMQLease(
             ends_at_s,
+            delivery=delivery,
+            parcel=parcel,
+            channel=taps.channel,
+            outstanding=taps.outstanding,
+            tag=int(received.delivery_tag or 0),
+            terms=terms,
+            received_at_s=at_s,
         )
 
     async def _opened(self) -> tuple[Channel, Taps]:
@@ -168,11 +168,6 @@ class RabbitMQConsumer:
         lost = self._settling.leases.lose(channel)
         if lost and self._tell_lost is not None:
             self._tell_lost(lost)
-
-    def _finish(self, work: asyncio.Task[Sequence[Delivery]]) -> None:
-        finishing = asyncio.create_task(self._give_back(work), name="rabbitmq give back")
-        self._given_up.add(finishing)
-        finishing.add_done_callback(self._given_up.discard)
 
     async def _give_back(self, work: asyncio.Task[Sequence[Delivery]]) -> None:
         try:

@@ -2,20 +2,14 @@
 
 RabbitMQ knows no end of a delivery but that of its channel, so the end is kept here.
 
-| a lease is | when                                      | and then                               |
-|------------|-------------------------------------------|----------------------------------------|
-| held       | received, its end ahead, its channel open | it may be settled or extended          |
-| taken      | a settlement of it is on its way          | it may be extended, and nothing else   |
-| held again | the broker was not told after all         |                                        |
-| due        | its end has passed                        | the message is handed back             |
-| gone       | settled, handed back, or its channel died | every later use of it is refused       |
+A lease whose end has passed is due: its message is handed back. All leases of a channel that
+closes are lost with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -23,6 +17,7 @@ import attrs
 
 from pump.message import Delivery
 
+from .._kit.leases import Lease, WatchedLeases
 from .wire import Parcel
 
 if TYPE_CHECKING:
@@ -39,9 +34,8 @@ class Terms:
     dead_letter_queue: str | None = None
 
 
-@attrs.define(eq=False)
-class Lease:
-    """One delivery in hand."""
+class RabbitMQLease(Lease, eq=False, kw_only=True):
+    """One delivery in flight."""
 
     delivery: Delivery
     parcel: Parcel
@@ -51,8 +45,10 @@ class Lease:
     tag: int
     terms: Terms
     received_at_s: float
-    ends_at_s: float
-    is_taken: bool = False
+
+    def is_over(self, now_s: float) -> bool:
+        """With its channel it ends early."""
+        return self.ends_at_s <= now_s or self.channel.is_closed
 
     @property
     def ceiling_s(self) -> float:
@@ -66,46 +62,8 @@ class Lease:
         return limit is not None and self.delivery.attempt >= limit
 
 
-class Leases:
-    """The leases of one queue in this gateway, whichever consumer received them."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, Lease] = {}
-        self._ends: list[tuple[float, str]] = []
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def __contains__(self, receipt: str) -> bool:
-        return receipt in self._held
-
-    def __iter__(self) -> Iterator[Lease]:
-        return iter(list(self._held.values()))
-
-    def hold(self, lease: Lease) -> None:
-        """Enter what was received."""
-        self._held[lease.delivery.receipt] = lease
-        heapq.heappush(self._ends, (lease.ends_at_s, lease.delivery.receipt))
-
-    def find(self, receipt: str, now_s: float) -> Lease | None:
-        """The lease of a receipt that is ours, as far as we know; it may be taken."""
-        lease = self._held.get(receipt)
-        if lease is None or lease.ends_at_s <= now_s or lease.channel.is_closed:
-            return None
-        return lease
-
-    def take(self, receipt: str, now_s: float) -> Lease | None:
-        """The lease, taken for a settlement; None when it is not to be had."""
-        lease = self.find(receipt, now_s)
-        if lease is None or lease.is_taken:
-            return None
-        lease.is_taken = True
-        return lease
-
-    def give_back(self, lease: Lease) -> None:
-        """The settlement did not come about: it may be tried again."""
-        lease.is_taken = False
-        heapq.heappush(self._ends, (lease.ends_at_s, lease.delivery.receipt))
+class ChannelLeases(WatchedLeases[RabbitMQLease]):
+    """The leases of one queue in this gateway."""
 
     def lose(self, channel: Channel) -> list[Delivery]:
         """A channel has closed, and the broker owns what was received through it: forget that, and
@@ -113,37 +71,8 @@ class Leases:
         """
         lost = [lease for lease in self if lease.channel is channel]
         for lease in lost:
-            self.spend(lease)
+            self.spend(lease.delivery.receipt)
         return [lease.delivery for lease in lost if not lease.is_taken]
-
-    def spend(self, lease: Lease) -> None:
-        """The message is settled, or no longer ours."""
-        self._held.pop(lease.delivery.receipt, None)
-
-    def extend(self, lease: Lease, ends_at_s: float) -> None:
-        """Move its end."""
-        lease.ends_at_s = ends_at_s
-        heapq.heappush(self._ends, (ends_at_s, lease.delivery.receipt))
-
-    def next_end_s(self) -> float | None:
-        """When the next lease may run out, None while there is none."""
-        while self._ends:
-            end_s, receipt = self._ends[0]
-            lease = self._held.get(receipt)
-            if lease is not None and not lease.is_taken and lease.ends_at_s == end_s:
-                return end_s
-            heapq.heappop(self._ends)
-        return None
-
-    def take_due(self, now_s: float) -> list[Lease]:
-        """The leases that have run out, taken: they are handed back now."""
-        due: list[Lease] = []
-        while (end_s := self.next_end_s()) is not None and end_s <= now_s:
-            _, receipt = heapq.heappop(self._ends)
-            lease = self._held[receipt]
-            lease.is_taken = True
-            due.append(lease)
-        return due
 
 
 # Which deliveries of one channel are not settled, so that many are acked in one word. Pure, but

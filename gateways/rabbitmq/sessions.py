@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 from pump.clock import Clock
 from pump.errors import GatewayError
@@ -13,7 +11,8 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, ACK, Action, Settlement
 
-from .connection import Link, close_channel, look_at
+from .._kit.tasks import BackgroundTasks
+from .connection import Link, close_channel
 from .consumer import RabbitMQConsumer
 from .leases import Terms
 from .names import session_lock, session_queue
@@ -53,7 +52,7 @@ class Sessions:
         self._clock = clock
         self._locks = SessionLocks(link)
         self._open: set[RabbitMQSession] = set()
-        self._chores: set[asyncio.Task[Any]] = set()
+        self._chores = BackgroundTasks("rabbitmq")
         self._released = asyncio.Event()
         self._rests_until_s: dict[str, float] = {}
         """Of sessions that were closed here while their head was deferred."""
@@ -75,15 +74,16 @@ class Sessions:
     async def aclose(self) -> None:
         """Close every session, and the sorter."""
         await asyncio.gather(*(each.aclose() for each in list(self._open)), return_exceptions=True)
-        while self._chores:
-            await asyncio.wait(list(self._chores))
+        await self._chores.finish()
         await self._sorter.aclose()
 
     async def _named(self, group: str, terms: Terms, wait_s: float) -> RabbitMQSession | None:
         until_s = self._clock.now_s() + wait_s
         while True:
             self._released.clear()
-            accepted = await self._uncancelled(self._lock(group, terms, is_choosy=False))
+            accepted = await self._chores.opened(
+                self._lock(group, terms, is_choosy=False), RabbitMQSession.aclose
+            )
             left_s = until_s - self._clock.now_s()
             if accepted is not None or left_s <= 0:
                 return accepted
@@ -102,12 +102,14 @@ class Sessions:
                 return None
             [note] = received
             try:
-                accepted = await self._uncancelled(self._follow(note, terms))
+                accepted = await self._chores.opened(
+                    self._follow(note, terms), RabbitMQSession.aclose
+                )
             except BaseException:
-                self._chore(self._settle(note, ABANDON))
+                self._chores.start(self._settle(note, ABANDON), "note")
                 raise
             # Without waiting: whoever is cancelled now would leave a lock to nobody.
-            self._chore(self._settle(note, ACK))
+            self._chores.start(self._settle(note, ACK), "note")
             if accepted is not None:
                 return accepted
 
@@ -148,12 +150,12 @@ class Sessions:
         session = RabbitMQSession(
             place, lock, self._topology, clock=self._clock, let_go=self._let_go
         )
-        session.rests_until_s = self._rests_until_s.pop(group, 0.0)
+        session.state.rests_until_s = self._rests_until_s.pop(group, 0.0)
         self._open.add(session)
         return session
 
     def _let_go(self, session: RabbitMQSession) -> asyncio.Task[None]:
-        return self._chore(self._release(session))
+        return self._chores.start(self._release(session), "release")
 
     async def _release(self, session: RabbitMQSession) -> None:
         """Hand back, unlock, and only then look whether somebody should come: what is sorted
@@ -161,9 +163,9 @@ class Sessions:
         """
         await session.finished()
         self._open.discard(session)
-        rests_s = max(session.rests_until_s - self._clock.now_s(), 0.0)
+        rests_s = max(session.state.rests_until_s - self._clock.now_s(), 0.0)
         if rests_s > 0:
-            self._rests_until_s[session.id] = session.rests_until_s
+            self._rests_until_s[session.id] = session.state.rests_until_s
         self._forget_rested()
         try:
             await self._hand_back(session)
@@ -200,30 +202,3 @@ class Sessions:
             await self._notes.settle([Settlement(note, action)])
         except GatewayError as error:
             _log.warning(vocabulary.SETTLE_FAILED, error=str(error))
-
-    async def _uncancelled(
-        self, work: Coroutine[Any, Any, RabbitMQSession | None]
-    ) -> RabbitMQSession | None:
-        """What is being locked is unlocked again when nobody waits for it any more."""
-        task = self._chore(work)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            self._chore(_close_when_there(task))
-            raise
-
-    def _chore(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.create_task(work, name="rabbitmq sessions")
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
-        task.add_done_callback(look_at)
-        return task
-
-
-async def _close_when_there(task: asyncio.Task[RabbitMQSession | None]) -> None:
-    try:
-        session = await task
-    except GatewayError:
-        return
-    if session is not None:
-        await session.aclose()

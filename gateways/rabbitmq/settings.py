@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import attrs
 
@@ -12,8 +11,22 @@ from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
 from pump.secret import Secret, secret
 
+from .._kit.url_options import url_options
+
 _FORM = "amqp://user:password@host:5672/vhost?heartbeat=10, or amqps://… for TLS"
 _PORTS = {"amqp": 5672, "amqps": 5671}
+_OPTIONS = {
+    "heartbeat": "heartbeat_s",
+    "name": "name",
+    "connect_timeout": "connect_timeout_s",
+    "confirm_timeout": "confirm_timeout_s",
+    "consumer_timeout": "consumer_timeout_s",
+    "max_body_bytes": "max_body_bytes",
+    "ca_file": "ca_file",
+    "cert_file": "cert_file",
+    "key_file": "key_file",
+}
+"""The field that each option of a URL sets."""
 
 
 def _above_zero(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
@@ -85,7 +98,7 @@ class RabbitMQSettings:
             raise ConfigurationError("gateway", shown, f"use {_FORM}") from None
         if parts.scheme not in _PORTS or "/" in parts.path[1:]:
             raise ConfigurationError("gateway", shown, f"use {_FORM}")
-        fields = _query(parts.query, shown)
+        fields = url_options(parts.query, shown, cls, _OPTIONS)
         if parts.username is not None:
             fields["user"] = unquote(parts.username)
         if parts.password is not None:
@@ -97,34 +110,3 @@ class RabbitMQSettings:
             is_tls=parts.scheme == "amqps",
             **fields,
         )
-
-
-def _number(text: str) -> float:
-    return float(text)
-
-
-_CONVERTERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "heartbeat": ("heartbeat_s", int),
-    "name": ("name", str),
-    "connect_timeout": ("connect_timeout_s", _number),
-    "confirm_timeout": ("confirm_timeout_s", _number),
-    "consumer_timeout": ("consumer_timeout_s", _number),
-    "max_body_bytes": ("max_body_bytes", int),
-    "ca_file": ("ca_file", str),
-    "cert_file": ("cert_file", str),
-    "key_file": ("key_file", str),
-}
-
-
-def _query(query: str, shown: str) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, text in parse_qsl(query, keep_blank_values=True):
-        if key not in _CONVERTERS:
-            known = ", ".join(_CONVERTERS)
-            raise ConfigurationError("gateway", shown, f"unknown {key}; known: {known}")
-        field, convert = _CONVERTERS[key]
-        try:
-            values[field] = convert(text)
-        except ValueError:
-            raise ConfigurationError("gateway", shown, f"{key}={text!r}: use a number") from None
-    return values

@@ -16,20 +16,20 @@ the next moments can deliver the message again; the loss of our connection canno
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pump.clock import Clock, Timer
-from pump.errors import ConnectionFailed, GatewayError, InvalidReceipt, PumpError
+from pump.clock import Clock
+from pump.errors import ConnectionFailed, GatewayError, PumpError
 from pump.message import Delivery
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, Abandon, Ack, Action, Defer, Refusal, Settlement
 
-from .connection import look_at
+from .._kit.settling import Settler
+from .._kit.tasks import BackgroundTasks
 from .errors import Where, translated
-from .leases import Lease, Leases
+from .leases import ChannelLeases, RabbitMQLease
 from .names import MAX_DELAY_S
 from .topology import Topology
 from .wire import Parcel, again, dead
@@ -44,34 +44,25 @@ class Settling:
     """Settles, extends and expires the leases of one queue."""
 
     def __init__(self, queue: str, topology: Topology, *, address: str, clock: Clock) -> None:
-        self.leases = Leases()
+        self.leases = ChannelLeases(clock, self._expire)
         self._queue = queue
         self._topology = topology
         self._address = address
         self._clock = clock
-        self._timer: Timer | None = None
-        self._timer_at_s = float("inf")
-        self._tasks: set[asyncio.Task[object]] = set()
-
-    def hold(self, lease: Lease) -> None:
-        """Enter what was received; from now on its end is watched."""
-        self.leases.hold(lease)
-        self._watch(lease.ends_at_s)
+        self._tasks = BackgroundTasks("rabbitmq")
+        # Cancelled in the middle of a question, the SDK would close the channel, and with it
+        # every other lease.
+        self._settler = Settler(
+            queue,
+            self.leases,
+            self._perform,
+            clock=clock,
+            start=lambda work: self._tasks.start(work, "settle"),
+        )
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """See `ConsumerPort.settle`. Goes on in the background when cancelled."""
-        now_s = self._clock.now_s()
-        refusals: list[Refusal] = []
-        taken: list[tuple[Lease, Action]] = []
-        for settlement in settlements:
-            lease = self.leases.take(settlement.delivery.receipt, now_s)
-            if lease is None:
-                refusals.append(self._refusal(settlement.delivery))
-            else:
-                taken.append((lease, settlement.action))
-        if taken:
-            refusals += await self._undisturbed(taken)
-        return refusals
+        return await self._settler.settle(settlements)
 
     async def extend(self, deliveries: Sequence[Delivery], lease_s: float) -> Sequence[Refusal]:
         """See `ConsumerPort.extend`. Nobody is asked: the end is ours."""
@@ -80,80 +71,52 @@ class Settling:
         for delivery in deliveries:
             lease = self.leases.find(delivery.receipt, now_s)
             if lease is None or lease.ceiling_s <= now_s:
-                refusals.append(self._refusal(delivery))
+                refusals.append(self._settler.refusal(delivery))
             else:
-                self.leases.extend(lease, min(now_s + lease_s, lease.ceiling_s))
-                self._watch(lease.ends_at_s)
+                lease.ends_at_s = min(now_s + lease_s, lease.ceiling_s)
+                self.leases.watch(delivery.receipt)
         return refusals
 
     async def aclose(self) -> None:
         """Wait for what is under way; what is held goes back when its channel closes."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer, self._timer_at_s = None, float("inf")
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
+        self.leases.unwatch()
+        await self._tasks.finish()
 
     async def under_way(self) -> None:
         """Return when all that is being settled now has come to its end."""
-        if self._tasks:
-            await asyncio.wait(list(self._tasks))
+        await self._tasks.finish_current()
 
-    async def dead_letter(self, leases: Sequence[Lease]) -> None:
-        """Move away what was delivered too often, or hand it back if that cannot be done."""
-        for lease in leases:
-            lease.is_taken = True
-        await self._undisturbed([(lease, Defer()) for lease in leases])
-
-    async def _undisturbed(self, taken: Sequence[tuple[Lease, Action]]) -> Sequence[Refusal]:
-        # Cancelled in the middle of a question, the SDK would close the channel, and with it
-        # every other lease.
-        work = asyncio.create_task(self._settle_taken(taken), name="rabbitmq settle")
-        self._tasks.add(work)
-        work.add_done_callback(self._tasks.discard)
-        work.add_done_callback(look_at)
-        return await asyncio.shield(work)
-
-    async def _settle_taken(self, taken: Sequence[tuple[Lease, Action]]) -> Sequence[Refusal]:
-        try:
-            refusals, unmoved = await self._perform(taken)
-        except BaseException:
-            # Kept as taken, it would never end: neither settled nor handed back.
-            for lease, _ in taken:
-                self._give_back(lease)
-            raise
-        for lease, fault in unmoved:
-            self._give_back(lease)
-            refusals.append(Refusal(lease.delivery, fault))
-        return refusals
-
-    def _give_back(self, lease: Lease) -> None:
-        self.leases.give_back(lease)
-        self._watch(lease.ends_at_s)
+    async def dead_letter(self, leases: Sequence[RabbitMQLease]) -> None:
+        """Move away what was delivered too often; what cannot be moved is handed back when its
+        lease ends.
+        """
+        await self.settle([Settlement(lease.delivery, Defer()) for lease in leases])
 
     async def _perform(
-        self, taken: Sequence[tuple[Lease, Action]]
-    ) -> tuple[list[Refusal], list[tuple[Lease, GatewayError]]]:
-        """The refusals, and those whose copy was not taken: they are still the caller's."""
-        ready, unmoved = await self._send_copies(taken)
-        return await self._tell_all(ready), unmoved
+        self, settlements: Sequence[Settlement], leases: Sequence[RabbitMQLease]
+    ) -> dict[str, GatewayError]:
+        """What is not told because its copy was not taken is still the caller's."""
+        ready, failures = await self._send_copies(settlements, leases)
+        return {**failures, **await self._tell_all(ready)}
 
-    async def _tell_all(self, told: Sequence[tuple[Lease, bool]]) -> list[Refusal]:
-        by_channel: dict[Channel, list[tuple[Lease, bool]]] = {}
+    async def _tell_all(
+        self, told: Sequence[tuple[RabbitMQLease, bool]]
+    ) -> dict[str, GatewayError]:
+        by_channel: dict[Channel, list[tuple[RabbitMQLease, bool]]] = {}
         for lease, is_done in told:
             by_channel.setdefault(lease.channel, []).append((lease, is_done))
-        refusals: list[Refusal] = []
+        failures: dict[str, GatewayError] = {}
         for channel, part in by_channel.items():
-            error = await self._tell(channel, part)
+            if (error := await self._tell(channel, part)) is None:
+                continue
             for lease, _ in part:
                 # Told or not: an error has closed the channel, and the broker owns it all again.
-                self.leases.spend(lease)
-                if error is not None:
-                    refusals.append(Refusal(lease.delivery, error))
-        return refusals
+                self.leases.spend(lease.delivery.receipt)
+                failures[lease.delivery.receipt] = error
+        return failures
 
     async def _tell(
-        self, channel: Channel, told: Sequence[tuple[Lease, bool]]
+        self, channel: Channel, told: Sequence[tuple[RabbitMQLease, bool]]
     ) -> GatewayError | None:
         from . import amqp
 
@@ -170,19 +133,20 @@ class Settling:
         return None
 
     async def _send_copies(
-        self, taken: Sequence[tuple[Lease, Action]]
-    ) -> tuple[list[tuple[Lease, bool]], list[tuple[Lease, GatewayError]]]:
+        self, settlements: Sequence[Settlement], leases: Sequence[RabbitMQLease]
+    ) -> tuple[list[tuple[RabbitMQLease, bool]], dict[str, GatewayError]]:
         """What may be told now, and whether as done; and those whose copy was not taken."""
-        ready: list[tuple[Lease, bool]] = []
-        copies: dict[tuple[str, float], list[tuple[Lease, Action, Parcel]]] = {}
-        for lease, action in taken:
+        ready: list[tuple[RabbitMQLease, bool]] = []
+        copies: dict[tuple[str, float], list[tuple[RabbitMQLease, Action, Parcel]]] = {}
+        for settlement, lease in zip(settlements, leases, strict=True):
+            action = settlement.action
             copy = self._copy(lease, action)
             if copy is None:
                 ready.append((lease, isinstance(action, Ack)))
             else:
                 target, delay_s, parcel = copy
                 copies.setdefault((target, delay_s), []).append((lease, action, parcel))
-        unmoved: list[tuple[Lease, GatewayError]] = []
+        unmoved: dict[str, GatewayError] = {}
         for (target, delay_s), triples in copies.items():
             fates = await self._sent([parcel for _, _, parcel in triples], target, delay_s)
             for (lease, action, _), fate in zip(triples, fates, strict=True):
@@ -192,7 +156,7 @@ class Settling:
                     # To be counted once too often is better than to be kept from others.
                     ready.append((lease, False))
                 else:
-                    unmoved.append((lease, fate))
+                    unmoved[lease.delivery.receipt] = fate
         return ready, unmoved
 
     async def _sent(
@@ -209,7 +173,7 @@ class Settling:
             for fate in fates
         ]
 
-    def _copy(self, lease: Lease, action: Action) -> tuple[str, float, Parcel] | None:
+    def _copy(self, lease: RabbitMQLease, action: Action) -> tuple[str, float, Parcel] | None:
         """The copy that must be sent before the original goes: where, how late, and what."""
         attempt, queue = lease.delivery.attempt, self._queue
         match action:
@@ -228,40 +192,24 @@ class Settling:
             case Abandon():
                 return queue, 0.0, again(lease.parcel, queue=queue, attempts=attempt - 1)
 
-    def _watch(self, end_s: float) -> None:
-        if end_s >= self._timer_at_s:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at_s = end_s
-        delay_s = max(0.0, end_s - self._clock.now_s())
-        self._timer = self._clock.call_later(delay_s, self._expire)
+    def _expire(self, due: Sequence[RabbitMQLease]) -> None:
+        for lease in due:
+            lease.is_taken = True
+        self._tasks.start(self._hand_back(due), "lease expiry")
 
-    def _expire(self) -> None:
-        self._timer, self._timer_at_s = None, float("inf")
-        due = self.leases.take_due(self._clock.now_s())
-        if due:
-            work = asyncio.create_task(self._hand_back(due), name="rabbitmq lease expiry")
-            self._tasks.add(work)
-            work.add_done_callback(self._tasks.discard)
-        if (end_s := self.leases.next_end_s()) is not None:
-            self._watch(end_s)
-
-    async def _hand_back(self, due: Sequence[Lease]) -> None:
-        gone = [lease for lease in due if lease.channel.is_closed]
-        for lease in gone:
-            self.leases.spend(lease)
-        live = [lease for lease in due if lease not in gone]
-        refusals, unmoved = await self._perform([(lease, Defer()) for lease in live])
+    async def _hand_back(self, due: Sequence[RabbitMQLease]) -> None:
+        live = [lease for lease in due if not lease.channel.is_closed]
+        failures = await self._perform([Settlement(each.delivery, Defer()) for each in live], live)
+        lost = {receipt: error for receipt, error in failures.items() if receipt not in self.leases}
         # A dead-letter queue that takes nothing must not keep the message from everybody.
-        refusals += await self._tell_all([(lease, False) for lease, _ in unmoved])
-        if refusals:
+        unmoved = [each for each in live if each.delivery.receipt in failures.keys() - lost.keys()]
+        lost |= await self._tell_all([(each, False) for each in unmoved])
+        for lease in due:
+            self.leases.spend(lease.delivery.receipt)
+        if lost:
             # The channel has gone, and with it the lease.
-            error = repr(refusals[0].error)
-            _log.warning(vocabulary.SETTLE_FAILED, error=error, count=len(refusals))
-
-    def _refusal(self, delivery: Delivery) -> Refusal:
-        return Refusal(delivery, InvalidReceipt(self._queue, delivery.receipt))
+            error = repr(next(iter(lost.values())))
+            _log.warning(vocabulary.SETTLE_FAILED, error=error, count=len(lost))
 
 
 async def hand_back(settling: Settling, deliveries: Sequence[Delivery]) -> None:

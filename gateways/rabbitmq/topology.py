@@ -21,7 +21,8 @@ from pump.errors import (
 from pump.ids import new_id
 from pump.subscription import QueueSpec
 
-from .connection import Link, numbers
+from .._kit.versions import server_version
+from .connection import Link
 from .errors import Where
 from .names import delay_queue, sessions_name, step_ms
 from .publisher import Fate, Publisher
@@ -186,7 +187,7 @@ def session_arguments(spec: QueueSpec, *, server: str) -> dict[str, Any]:
     """The arguments of a queue, or of each of its sessions' where it has any."""
     _check_order(spec)
     arguments: dict[str, Any] = {"x-queue-type": "quorum", **_own(spec.options)}
-    if numbers(server) >= (4,):
+    if server_version(server) >= (4,):
         # RabbitMQ 4 drops what was delivered 20 times, unless it is told not to.
         arguments.setdefault(DELIVERY_LIMIT, -1)
     if spec.max_receive_count is not None and spec.dead_letter_queue is not None:
@@ -215,7 +216,7 @@ def delay_arguments(queue: str, ttl_ms: int, *, server: str) -> dict[str, Any]:
         "x-message-ttl": ttl_ms,
         "x-expires": ttl_ms + DAY_MS,
         # Its first message is looked at whenever it is used.
-        **({DELIVERY_LIMIT: -1} if numbers(server) >= (4,) else {}),
+        **({DELIVERY_LIMIT: -1} if server_version(server) >= (4,) else {}),
         **dead_lettering_to(queue),
     }
 

@@ -31,6 +31,8 @@ from pump.ids import new_id
 from pump.message import JSON, Message
 from pump.outcome import RejectionReason
 
+from .._kit.envelope import exact_json, foreign_text, read_exact, text_or_none
+
 EXACT = "pump"
 STORED_ID = "pump-stored-id"
 ATTEMPTS = "pump-attempts"
@@ -107,7 +109,7 @@ def encode(message: Message) -> Parcel:
     properties.setdefault("message_id", stored_id)
     headers: dict[str, Any] = {**plain, STORED_ID: stored_id}
     if exact:
-        headers[EXACT] = _dump(exact)
+        headers[EXACT] = exact_json(exact)
     return Parcel(body=message.body, properties=properties, headers=headers)
 
 
@@ -142,7 +144,7 @@ def dead(parcel: Parcel, *, queue: str, attempts: int, at_s: float) -> Parcel:
 
 def decode(parcel: Parcel) -> Message:
     """The message that a parcel is, whoever sent it. Never raises: what is odd is left out."""
-    exact = _exact(parcel.headers.get(EXACT))
+    exact = read_exact(parcel.headers.get(EXACT))
     found: dict[str, Any] = {}
     for field, name in _SHORT.items():
         value = exact.get(field, parcel.properties.get(name))
@@ -155,8 +157,8 @@ def decode(parcel: Parcel) -> Message:
         body=parcel.body,
         # Without one there is nothing that tells it from others.
         id=found.pop("id") or new_id(),
-        group=_text_or_none(exact.get("group")),
-        deduplication_id=_text_or_none(exact.get("deduplication_id")),
+        group=text_or_none(exact.get("group")),
+        deduplication_id=text_or_none(exact.get("deduplication_id")),
         created_at_s=created,
         headers=_headers(parcel.headers, exact.get("headers")),
         **found,
@@ -182,16 +184,16 @@ def _kind(value: object) -> str:
         case datetime():
             return "time"
         case bytes() | bytearray():
-            return "bytes" if _text(value).encode() == value else "base64"
+            return "bytes" if foreign_text(value).encode() == value else "base64"
         case _ if _can_be_written(value):
-            is_same = bool(msgspec.json.decode(_text(value)) == value)
+            is_same = bool(msgspec.json.decode(foreign_text(value)) == value)
             return "json" if is_same else ""
     return ""
 
 
 def _as_they_came(plain: Mapping[str, str], native: str) -> dict[str, Any]:
     """The headers that were no text, as what they were."""
-    kinds = _exact(native).get(_RABBITMQ)
+    kinds = read_exact(native).get(_RABBITMQ)
     found: dict[str, Any] = {}
     for key, kind in kinds.items() if isinstance(kinds, Mapping) else ():
         if key in plain and key not in names.REJECTION_NAMES:
@@ -245,7 +247,7 @@ def _sendable(value: Any) -> Any:
     """The value itself where the SDK writes what it has read, and else its text, which is what
     `decode` makes of it.
     """
-    return value if _can_be_written(value) else _text(value)
+    return value if _can_be_written(value) else foreign_text(value)
 
 
 def _can_be_written(value: object) -> bool:
@@ -276,7 +278,7 @@ def _headers(table: Mapping[str, Any], odd: object) -> dict[str, str]:
     found = _death(table)
     for key, value in table.items():
         if key not in _OURS and not _is_brokers(key):
-            found[key] = value if isinstance(value, str) else _text(value)
+            found[key] = value if isinstance(value, str) else foreign_text(value)
     if isinstance(odd, Mapping):
         found.update((key, value) for key, value in odd.items() if isinstance(value, str))
     return found
@@ -325,44 +327,3 @@ def _stamp(time_s: float) -> datetime | None:
         return datetime.fromtimestamp(int(time_s), UTC)
     except (ValueError, OverflowError, OSError):
         return None
-
-
-def _dump(exact: Mapping[str, Any]) -> str:
-    try:
-        return msgspec.json.encode(exact).decode()
-    except UnicodeEncodeError:
-        # Half of a surrogate pair: only escapes can carry it.
-        return json.dumps(exact)
-
-
-def _exact(text: object) -> Mapping[str, Any]:
-    if not isinstance(text, str):
-        return {}
-    try:
-        found = msgspec.json.decode(text)
-    except RecursionError:
-        return {}
-    except msgspec.DecodeError:
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
-            return {}
-    return found if isinstance(found, Mapping) else {}
-
-
-def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _text(value: object) -> str:
-    """A foreign header's value as text: JSON where it is not text already."""
-    if isinstance(value, bytes | bytearray):
-        try:
-            return bytes(value).decode()
-        except UnicodeDecodeError:
-            return base64.b64encode(value).decode()
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if value is None:
-        return ""
-    return msgspec.json.encode(value, enc_hook=str).decode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,8 +30,10 @@ from pump.tasks import in_thread
 
 from .._aws import sdk
 from .._aws.errors import SettingRefused
+from .._aws.factory import transport_for
 from .._aws.settings import TransportKind
-from .._aws.transport import Transport, transport_for
+from .._aws.transport import Transport
+from .._kit.versions import Packages
 from .doctor import examine
 from .limits import MAX_BODY_BYTES, capabilities_of
 from .queue_options import Wanted
@@ -345,8 +346,12 @@ def _no_sessions(queue: str) -> UnsupportedOperation:
 
 # The SDKs: conditional writes are younger than much else of them.
 
-MINIMUM: Final[Mapping[str, str]] = {**sdk.MINIMUM, "boto3": "1.36", "aioboto3": "14"}
-"""The oldest that know `IfMatch` of PutObject, which came in November 2024 (botocore 1.35.69)."""
+PACKAGES: Final = Packages(
+    extra="s3",
+    versions={**sdk.PACKAGES.versions, "boto3": ">=1.36", "aioboto3": ">=14"},
+    need="conditional writes need",
+)
+"""They know `IfMatch` of PutObject, which came in November 2024 (botocore 1.35.69)."""
 
 
 def check_sdk(kind: TransportKind) -> None:
@@ -354,22 +359,4 @@ def check_sdk(kind: TransportKind) -> None:
 
     Reads files: call it in a thread.
     """
-    for package in sdk.PACKAGES[kind]:
-        check_version(package, sdk.installed(package))
-
-
-def check_version(package: str, found: str | None) -> None:
-    """Raise `ConfigurationError` when this version is missing or too old."""
-    if found is None:
-        raise ConfigurationError(package, "not installed", "run pip install 'pumphouse[s3]'")
-    if _numbers(found) < _numbers(MINIMUM[package]):
-        raise ConfigurationError(
-            package,
-            found,
-            f"conditional writes need {package} >= {MINIMUM[package]}; "
-            f"run pip install -U 'pumphouse[s3]'",
-        )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    PACKAGES.check_installed(sdk.NEEDED[kind])

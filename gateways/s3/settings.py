@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import attrs
 
 from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
 
-from .._aws.settings import AwsSettings, TransportKind
+from .._aws.settings import AwsSettings
+from .._kit.url_options import url_options
 from .layout import Layout, S3QueueSettings
 
 _FORM = "s3://BUCKET/PREFIX?region=…&layout=leases&endpoint=http://…"
@@ -19,6 +18,18 @@ MAX_CONNECTIONS = 128
 """Claims, acks and renewals are requests of their own: more run at once than on other brokers."""
 MAX_PREFIX_BYTES = 300
 """A key has 1,024 bytes, and the names of queues want some."""
+_OPTIONS = {
+    "region": "aws.region",
+    "endpoint": "aws.endpoint_url",
+    "profile": "aws.profile",
+    "transport": "aws.transport",
+    "layout": "layout",
+    "poll": "queue.poll_s",
+    "probe": "probe",
+    "max_connections": "aws.max_connections",
+    "max_attempts": "aws.max_attempts",
+}
+"""The field that each option of a URL sets."""
 
 
 def _layout(value: str) -> Layout:
@@ -71,8 +82,11 @@ class S3Settings:
 
         Credentials come from the environment, a profile or a role; a URL ends up in logs.
         """
-        parts = urlsplit(url)
         shown = without_secrets(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            raise ConfigurationError("gateway", shown, f"use {_FORM}") from None
         if parts.scheme != "s3" or not parts.netloc or parts.fragment:
             raise ConfigurationError("gateway", shown, f"use {_FORM}")
         if "@" in parts.netloc:
@@ -81,8 +95,15 @@ class S3Settings:
                 shown,
                 "keep credentials out of the URL: use the environment, a profile, or a role",
             )
-        values = _values(parts.query, shown)
-        return _from_values(parts.netloc, unquote(parts.path).strip("/"), values)
+        fields = url_options(parts.query, shown, cls, _OPTIONS)
+        aws = {"max_connections": MAX_CONNECTIONS, **fields.pop("aws", {})}
+        return cls(
+            bucket=parts.netloc,
+            prefix=unquote(parts.path).strip("/"),
+            aws=AwsSettings(**aws),
+            queue=S3QueueSettings(**fields.pop("queue", {})),
+            **fields,
+        )
 
 
 def _check_bucket(bucket: object) -> None:
@@ -118,82 +139,3 @@ def _check_linger(linger_s: object, patience_s: float) -> None:
             linger_s,
             f"use more than patience_s ({patience_s:g} s): a write that was given up may come late",
         )
-
-
-def _values(query: str, shown: str) -> dict[str, Any]:
-    texts = dict(parse_qsl(query, keep_blank_values=True))
-    unknown = sorted(set(texts) - set(_CONVERTERS))
-    if unknown:
-        raise ConfigurationError(
-            "gateway", shown, f"unknown {', '.join(unknown)}; known: {', '.join(_CONVERTERS)}"
-        )
-    return {key: _converted(key, text, shown) for key, text in texts.items()}
-
-
-def _converted(key: str, text: str, shown: str) -> Any:
-    try:
-        return _CONVERTERS[key](text)
-    except ValueError as error:
-        raise ConfigurationError("gateway", shown, f"{key}={text!r}: {error}") from None
-
-
-def _whole(text: str) -> int:
-    if not text.isdigit():
-        raise ValueError("use a whole number")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("use a number of seconds") from None
-
-
-def _choice(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError("use true or false")
-    return text == "true"
-
-
-def _transport(text: str) -> TransportKind:
-    if text not in list(TransportKind):
-        raise ValueError(f"use {' or '.join(TransportKind)}")
-    return TransportKind(text)
-
-
-def _layout_named(text: str) -> Layout:
-    if text not in list(Layout):
-        raise ValueError(f"use {' or '.join(Layout)}")
-    return Layout(text)
-
-
-_CONVERTERS: Mapping[str, Callable[[str], Any]] = {
-    "region": str,
-    "endpoint": str,
-    "profile": str,
-    "transport": _transport,
-    "layout": _layout_named,
-    "poll": _seconds,
-    "probe": _choice,
-    "max_connections": _whole,
-    "max_attempts": _whole,
-}
-_AWS = ("region", "profile", "transport", "max_connections", "max_attempts")
-_OWN = ("layout", "probe")
-
-
-def _from_values(bucket: str, prefix: str, values: Mapping[str, Any]) -> S3Settings:
-    aws = {"max_connections": MAX_CONNECTIONS, **_chosen(values, _AWS)}
-    queue = S3QueueSettings(poll_s=values["poll"]) if "poll" in values else S3QueueSettings()
-    return S3Settings(
-        bucket=bucket,
-        prefix=prefix,
-        aws=AwsSettings(endpoint_url=values.get("endpoint"), **aws),
-        queue=queue,
-        **_chosen(values, _OWN),
-    )
-
-
-def _chosen(values: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    return {key: values[key] for key in keys if key in values}

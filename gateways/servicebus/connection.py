@@ -8,18 +8,18 @@ that is asked: so a settlement never waits for a receive, and a lock outlives it
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from importlib import metadata
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pump.backoff import RECONNECT
 from pump.clock import Clock
-from pump.errors import ConfigurationError, ConnectionFailed, PumpError, Throttled
+from pump.errors import ConnectionFailed, PumpError, Throttled
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.tasks import in_thread
 
+from .._kit.tasks import BackgroundTasks
+from .._kit.versions import Packages
 from .errors import Where, fault_of
 from .names import MAX_TRIES
 from .settings import ServiceBusSettings
@@ -58,44 +58,13 @@ class Closable(Protocol):
 S = TypeVar("S", bound=Closable)
 
 
-class Chores:
-    """Tasks that nobody waits for, held until they are done: the loop keeps none alive."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Run something to its end, whoever waits for it."""
-        task = asyncio.create_task(work, name=f"servicebus {name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    async def finish(self) -> None:
-        """Wait for all of them."""
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
-
-    async def abort(self) -> None:
-        """Cancel all of them, and wait for what that leaves to be closed."""
-        for task in list(self._tasks):
-            task.cancel()
-        await self.finish()
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            # An error that nobody waits for any more is nobody's business.
-            task.exception()
-
-
 class Handle(Generic[S]):
     """Calls to one object of the SDK. Safe for many tasks at once."""
 
     def __init__(
         self,
         make: Callable[[], S],
-        chores: Chores,
+        chores: BackgroundTasks,
         *,
         clock: Clock,
         timeout_s: float,
@@ -193,7 +162,7 @@ class Connections:
     def __init__(self, settings: ServiceBusSettings, clock: Clock) -> None:
         self.settings = settings
         self.clock = clock
-        self.chores = Chores()
+        self.chores = BackgroundTasks("servicebus")
         self._credential: Any = None
         self._client: Client | None = None
         self._administration: Administration | None = None
@@ -211,8 +180,8 @@ class Connections:
         async with self._opening:
             if not self._is_closed:
                 return
-            packages = [name for name in MINIMUM if self._needs(name)]
-            await in_thread(check_sdk, packages)
+            packages = [name for name in PACKAGES.versions if self._needs(name)]
+            await in_thread(PACKAGES.check_installed, packages)
             await self._knock()
             # The SDK reads files and asks the machine who it is.
             await in_thread(self._make)
@@ -316,43 +285,14 @@ class Connections:
                 await close(each, self.clock)
 
 
-# The oldest SDK this works with, checked before anything is sent (R77).
+# The SDK this works with, checked before anything is sent (R77).
 
-MINIMUM = {"azure-servicebus": "7.15", "azure-identity": "1.16", "aiohttp": "3.9"}
-BELOW = {"azure-servicebus": "8"}
-"""Parts of the SDK are used that it does not promise to keep (see `sdk`)."""
-INSTALL = "pip install 'pumphouse[servicebus]'"
-
-
-def check_sdk(packages: Iterable[str] = MINIMUM) -> None:
-    """Raise `ConfigurationError`, naming the cure, when a package is missing or too old."""
-    for package in packages:
-        check_version(package, installed(package))
-
-
-def installed(package: str) -> str | None:
-    """The version that is installed, None when it is not; reads files."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def check_version(package: str, found: str | None) -> None:
-    """Raise `ConfigurationError` when this version is missing, too old or too new."""
-    if found is None:
-        raise ConfigurationError(package, "not installed", f"run {INSTALL}")
-    if numbers(found) < numbers(MINIMUM[package]):
-        needed = f"{package} >= {MINIMUM[package]}"
-    elif package in BELOW and numbers(found) >= numbers(BELOW[package]):
-        needed = f"{package} < {BELOW[package]}"
-    else:
-        return
-    raise ConfigurationError(
-        package, found, f"needs {needed}; run {INSTALL.replace('install', 'install -U')}"
-    )
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """A version as numbers that compare."""
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+PACKAGES = Packages(
+    extra="servicebus",
+    versions={
+        # Parts of it are used that it does not promise to keep (see `sdk`).
+        "azure-servicebus": ">=7.15,<8",
+        "azure-identity": ">=1.16",
+        "aiohttp": ">=3.9",
+    },
+)

@@ -19,7 +19,7 @@ from pump.subscription import Subscription
 from .admin import ServiceBusAdmin
 from .connection import Connections
 from .errors import RequestRefused
-from .leases import Lease, Terms, lease_of
+from .leases import ServiceBusLease, Terms, lease_of
 from .names import capabilities_with, sendable_name
 from .producer import ServiceBusProducer
 from .queue_settings import check_subscription
@@ -159,7 +159,7 @@ class ServiceBusConsumer:
             pulled = await self._pulled(max_count, ends_at_s)
             leases = [self._lease(each) for each in pulled]
             for lease in leases:
-                self._settling.hold(lease)
+                self._settling.leases.hold(lease.delivery.receipt, lease)
             limit = self._terms.max_receive_count
             spent = [each for each in leases if limit is not None and each.delivery.attempt > limit]
             if spent:
@@ -191,14 +191,16 @@ class ServiceBusConsumer:
                 "the queue has sessions, which are accepted: Consumer.accept_session()",
             ) from error
 
-    async def _moved(self, spent: Sequence[Lease], leases: Sequence[Lease]) -> None:
+    async def _moved(
+        self, spent: Sequence[ServiceBusLease], leases: Sequence[ServiceBusLease]
+    ) -> None:
         try:
             await self._settling.dead_letter(spent)
         except asyncio.CancelledError:
             self._settling.hand_back_later([each for each in leases if each not in spent])
             raise
 
-    def _lease(self, pulled: Pulled) -> Lease:
+    def _lease(self, pulled: Pulled) -> ServiceBusLease:
         return lease_of(
             pulled.arrival,
             queue=self._queue,

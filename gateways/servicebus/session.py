@@ -3,13 +3,6 @@
 The service locks it for the queue's `LockDuration`; a lease has an end of its own, as outside of
 sessions: the lock is renewed meanwhile, or let go before its time. Messages have no locks of
 their own here.
-
-| the session is | when                                       | and then                           |
-|----------------|--------------------------------------------|------------------------------------|
-| held           | accepted, its end is ahead                 | it gives its messages, in order    |
-| resting        | a message of it was deferred               | it gives nothing until that is due |
-| lost           | its end has passed, or its link has gone   | every call is refused              |
-| closed         | its caller has closed it                   | what was in hand has gone back     |
 """
 
 from __future__ import annotations
@@ -22,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from pump.clock import Timer
 from pump.errors import (
     ConnectionFailed,
     GatewayError,
@@ -37,9 +29,11 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import Abandon, Ack, Defer, Refusal, Settlement
 
+from .._kit.leases import Alarm
+from .._kit.session import SessionState
 from .connection import Connections
 from .errors import Where
-from .leases import Hold, Terms, delivery_of
+from .leases import LockedLease, Terms, delivery_of
 from .settling import ABANDONED, COMPLETE, dead_letter, untried
 from .tap import Clerk, Verdict, slice_s
 from .wire import Arrival
@@ -79,21 +73,20 @@ class ServiceBusSession:
         self._place = place
         self._handle = handle
         self._clerk = Clerk(connections, place.queue, session=place.group, handle=handle)
-        self._hold = Hold(
-            ends_at_s=locked_at_s + place.terms.lease_s,
+        self._lease = LockedLease(
+            locked_at_s + place.terms.lease_s,
             lock_s=lock_s,
             lock_ends_at_s=locked_at_s + lock_s,
         )
+        self._state = SessionState(place.queue, place.group, self._lease, clock=self._clock)
+        self._alarm = Alarm(self._clock, self._look)
         self._arrived: list[Arrival] = []
         """Here, and not returned yet."""
         self._in_hand: dict[Delivery, Arrival] = {}
         self._performing: set[asyncio.Task[Sequence[Refusal]]] = set()
-        self._rests_until_s = 0.0
         self._is_noted = False
         self._is_foreign_state = False
-        self._is_lost = False
         self._is_closed = False
-        self._timer: Timer | None = None
 
     @property
     def id(self) -> str:
@@ -101,17 +94,17 @@ class ServiceBusSession:
 
     @property
     def lock_expires_at_s(self) -> float | None:
-        return self._hold.expires_at_s
+        return self._lease.expires_at_s
 
     @property
     def rests_until_s(self) -> float:
         """When it may go on, on the gateway's clock."""
-        return self._rests_until_s
+        return self._state.rests_until_s
 
     @property
     def is_over(self) -> bool:
         """Whether its lock is lost, or its lease has ended."""
-        return self._is_lost or self._hold.is_over(self._clock.now_s())
+        return self._state.is_over
 
     async def start(self) -> None:
         """Read what is noted about it, and watch its end."""
@@ -121,7 +114,7 @@ class ServiceBusSession:
         self._is_foreign_state = until is None
         self._is_noted = bool(until)
         if until:
-            self._rests_until_s = self._clock.now_s() + until - self._clock.time_s()
+            self._state.rests_until_s = self._clock.now_s() + until - self._clock.time_s()
         self._watch()
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
@@ -135,14 +128,14 @@ class ServiceBusSession:
         ends_at_s = self._clock.now_s() + wait_s
         look_s, has_looked = self._connections.settings.look_s, False
         while True:
-            self._require()
-            if not await self._has_rested(ends_at_s):
+            self._state.require()
+            if not await self._state.has_rested(ends_at_s):
                 return []
             if not self._arrived:
                 left_s = ends_at_s - self._clock.now_s()
                 await self._pull(max_count, slice_s(look_s, left_s, has_looked=has_looked))
                 has_looked = True
-            self._require()
+            self._state.require()
             if ready := await self._taken(max_count):
                 return ready
             if not self._arrived and self._clock.now_s() >= ends_at_s:
@@ -150,7 +143,7 @@ class ServiceBusSession:
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """A message that goes back takes everything with it that has not been returned yet."""
-        self._require()
+        self._state.require()
         refusals: list[Refusal] = []
         told: dict[Verdict, list[Delivery]] = {}
         rest_s = 0.0
@@ -176,14 +169,14 @@ class ServiceBusSession:
 
     async def renew(self) -> None:
         """The lock, and with it every message under it."""
-        self._require()
-        old_end_s = self._hold.ends_at_s
+        self._state.require()
+        old_end_s = self._lease.ends_at_s
         # Before anybody is asked: an end that passes meanwhile would let go of the lock.
-        self._hold.ends_at_s = self._clock.now_s() + self._place.terms.lease_s
+        self._lease.ends_at_s = self._clock.now_s() + self._place.terms.lease_s
         try:
             await self._renewed()
         except BaseException:
-            self._hold.ends_at_s = old_end_s
+            self._lease.ends_at_s = old_end_s
             raise
         finally:
             self._watch()
@@ -195,7 +188,7 @@ class ServiceBusSession:
         if self._is_closed:
             return
         self._is_closed = True
-        self._unwatch()
+        self._alarm.cancel()
         work = self._connections.chores.start(self._let_go(), "release")
         await asyncio.shield(work)
 
@@ -217,7 +210,7 @@ class ServiceBusSession:
             delivery = delivery_of(
                 arrival,
                 queue=self._place.queue,
-                lease_ends_at_s=self._hold.expires_at_s,
+                lease_ends_at_s=self._lease.expires_at_s,
                 is_ordered=True,
             )
             if limit is not None and delivery.attempt > limit:
@@ -230,16 +223,6 @@ class ServiceBusSession:
             self._in_hand[delivery] = arrival
             ready.append(delivery)
         return ready
-
-    async def _has_rested(self, ends_at_s: float) -> bool:
-        """Whether what was deferred is due, waited for as long as there is time."""
-        rests_s = self._rests_until_s - self._clock.now_s()
-        if rests_s <= 0:
-            return True
-        left_s = max(ends_at_s - self._clock.now_s(), 0.0)
-        await self._clock.sleep(min(rests_s, left_s))
-        self._require()
-        return rests_s <= left_s
 
     def _verdict(self, settlement: Settlement, arrival: Arrival) -> Verdict:
         limit = self._place.terms.max_receive_count
@@ -294,12 +277,11 @@ class ServiceBusSession:
     async def _rest(self, rest_s: float) -> None:
         from . import sdk
 
-        now_s = self._clock.now_s()
-        self._rests_until_s = max(self._rests_until_s, now_s + rest_s)
+        self._state.rest(rest_s)
         if self._is_foreign_state:
             # Whoever accepts it next does not know; this session does.
             return
-        state = record(self._clock.time_s() + self._rests_until_s - now_s)
+        state = record(self._clock.time_s() + self._state.rests_until_s - self._clock.now_s())
         await self._ask("noting", lambda receiver: sdk.set_state(receiver, state))
         self._is_noted = True
 
@@ -311,20 +293,20 @@ class ServiceBusSession:
             if self._performing:
                 await asyncio.wait(self._performing)
             # Past the lease's end too, as long as the lock lasts.
-            if not self._is_lost and self._hold.lock_ends_at_s > self._clock.now_s():
+            if not self._state.is_lost and self._lease.lock_ends_at_s > self._clock.now_s():
                 await self._drain()
                 if is_tried:
                     tokens = [arrival.token for arrival in self._in_hand.values()]
                     await self._clerk.settle(ABANDONED, tokens)
                 else:
                     await self._hand_back(self._in_hand.values())
-                if self._is_noted and self._rests_until_s <= self._clock.now_s():
+                if self._is_noted and self._state.rests_until_s <= self._clock.now_s():
                     await self._ask("noting", lambda receiver: sdk.set_state(receiver, None))
         except GatewayError as error:
             # What is in hand goes back with the lock.
             _log.debug(vocabulary.SETTLE_FAILED, error=repr(error), queue=self._place.queue)
         finally:
-            self._is_lost = True
+            self._state.is_lost = True
             self._in_hand.clear()
             await self._handle.aclose()
 
@@ -334,7 +316,7 @@ class ServiceBusSession:
         asked_at_s, time_s = self._clock.now_s(), self._clock.time_s()
 
         async def renew(receiver: Receiver) -> None:
-            self._hold.renewed(await sdk.renew_session(receiver, time_s), asked_at_s)
+            self._lease.renewed(await sdk.renew_session(receiver, time_s), asked_at_s)
 
         await self._ask("renewing", renew)
 
@@ -342,25 +324,18 @@ class ServiceBusSession:
         try:
             await self._handle.call(self._where(operation), work)
         except (ConnectionFailed, SessionLockLost) as error:
-            self._is_lost = True
+            self._state.is_lost = True
             # The link was the lock.
             raise SessionLockLost(self._place.queue, self.id) from error
 
     def _watch(self) -> None:
         """Look again when the lock is half over, or the lease is."""
-        self._unwatch()
-        if not self._is_closed and not self._is_lost:
-            delay_s = max(self._hold.looks_at_s - self._clock.now_s(), 0.0)
-            self._timer = self._clock.call_later(delay_s, self._look)
-
-    def _unwatch(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.cancel()
+        if not self._is_closed and not self._state.is_lost:
+            self._alarm.ring_at(self._lease.looks_at_s)
 
     def _look(self) -> None:
-        self._timer = None
-        if self._clock.now_s() >= self._hold.ends_at_s:
+        if self._clock.now_s() >= self._lease.ends_at_s:
             self._connections.chores.start(self._expire(), "session expiry")
         else:
             self._connections.chores.start(self._keep(), "session renew")
@@ -373,7 +348,7 @@ class ServiceBusSession:
             self._watch()
         except PumpError as error:
             # The link was the lock.
-            self._is_lost = True
+            self._state.is_lost = True
             _log.debug(vocabulary.SETTLE_FAILED, error=repr(error), queue=self._place.queue)
         else:
             self._watch()
@@ -386,16 +361,11 @@ class ServiceBusSession:
 
     def _refused(self, error: PumpError) -> GatewayError:
         if isinstance(error, SessionLockLost | ConnectionFailed):
-            self._is_lost = True
-        if self._is_lost or isinstance(error, LeaseLost):
+            self._state.is_lost = True
+        if self._state.is_lost or isinstance(error, LeaseLost):
             return SessionLockLost(self._place.queue, self.id)
         assert isinstance(error, GatewayError)
         return error
-
-    def _require(self) -> None:
-        if self.is_over:
-            self._is_lost = True
-            raise SessionLockLost(self._place.queue, self.id)
 
     def _where(self, operation: str) -> Where:
         return Where(self._connections.address, operation, self._place.queue, self.id)

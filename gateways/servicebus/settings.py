@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import attrs
 
@@ -14,12 +13,23 @@ from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
 from pump.secret import Secret, optional_secret, revealed
 
+from .._kit.url_options import url_options
+
 _FORM = "sb://[key_name:key@]namespace.servicebus.windows.net"
 _USE = f"use {_FORM}, with %XX for what is not a letter or a digit in a key"
 AMQP_PORT = 5671
 WEBSOCKET_PORT = 443
 EMULATOR_PORT = 5672
 EMULATOR_ADMIN_PORT = 5300
+_OPTIONS = {
+    "websocket": "is_websocket",
+    "emulator": "is_emulator",
+    "admin_port": "admin_port",
+    "max_message_bytes": "max_message_bytes",
+    "request_timeout": "request_timeout_s",
+    "look": "look_s",
+}
+"""The field that each option of a URL sets."""
 
 
 @attrs.frozen(kw_only=True)
@@ -72,6 +82,10 @@ class ServiceBusSettings:
         if self.port is not None and not self.is_emulator:
             raise ConfigurationError(
                 "ServiceBusSettings.port", self.port, "only an emulator has a port of its choice"
+            )
+        if not 0 < self.admin_port < 65_536:
+            raise ConfigurationError(
+                "ServiceBusSettings.admin_port", self.admin_port, "use 1 to 65535"
             )
         for field in ("request_timeout_s", "look_s"):
             if not 0 < getattr(self, field) < inf:
@@ -150,7 +164,7 @@ class ServiceBusSettings:
             raise ConfigurationError("gateway", shown, _USE) from None
         if parts.scheme != "sb" or parts.path.strip("/") or not host:
             raise ConfigurationError("gateway", shown, _USE)
-        fields = _query(parts.query, shown)
+        fields = url_options(parts.query, shown, cls, _OPTIONS)
         if parts.username:
             fields["key_name"] = unquote(parts.username)
         if parts.password:
@@ -185,46 +199,3 @@ def _connection_parts(text: str) -> dict[str, str]:
         elif name:
             raise _bad_string("use Name=value;Name=value, as Azure's portal shows it")
     return found
-
-
-def _flag(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError("use true or false")
-    return text == "true"
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError("use a whole number")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("use a number of seconds") from None
-
-
-_KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "websocket": ("is_websocket", _flag),
-    "emulator": ("is_emulator", _flag),
-    "admin_port": ("admin_port", _whole),
-    "max_message_bytes": ("max_message_bytes", _whole),
-    "request_timeout": ("request_timeout_s", _seconds),
-    "look": ("look_s", _seconds),
-}
-
-
-def _query(query: str, shown: str) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, text in parse_qsl(query, keep_blank_values=True):
-        if key not in _KEYS:
-            known = ", ".join(_KEYS)
-            raise ConfigurationError("gateway", shown, f"unknown {key}; known: {known}")
-        field, convert = _KEYS[key]
-        try:
-            values[field] = convert(text)
-        except ValueError as error:
-            raise ConfigurationError("gateway", shown, f"{key}: {error}") from None
-    return values

@@ -21,20 +21,20 @@ was such a one, the message is looked for: when it is gone, it is settled, and i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from pump.clock import Clock, Timer
-from pump.errors import AccessDenied, GatewayError, InvalidReceipt, LeaseLost, PumpError
+from pump.clock import Clock
+from pump.errors import AccessDenied, GatewayError, LeaseLost, PumpError
 from pump.message import Delivery
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
-from pump.outcome import ABANDON, Abandon, Ack, Action, Defer, Refusal, Settlement
+from pump.outcome import ABANDON, Abandon, Ack, Defer, Refusal, Settlement
 
+from .._kit.settling import Failures, Settler
 from .connection import Connections
 from .errors import RequestRefused, Where
-from .leases import Lease, Leases, Terms, lease_of
+from .leases import ServiceBusLease, ServiceBusLeases, Terms, lease_of
 from .names import SEND_BATCH, parent_of
 from .tap import Clerk, Fates, Pulled, Verdict
 from .wire import Arrival, Parcel, again, hand_backs_of
@@ -63,48 +63,40 @@ class Settling:
     """Settles, extends and expires the leases of one queue."""
 
     def __init__(self, queue: str, connections: Connections) -> None:
-        self.leases = Leases()
         self.terms = Terms(lease_s=DISCARD_S)
         """Those of whoever asked last for a consumer."""
         self._queue = queue
         self._connections = connections
         self._clock: Clock = connections.clock
         self._clerk = Clerk(connections, queue)
-        self._timer: Timer | None = None
-        self._timer_at_s = float("inf")
-
-    def hold(self, lease: Lease) -> None:
-        """Enter what was received; from now on its end is watched."""
-        self.leases.hold(lease)
-        self._watch()
+        self.leases = ServiceBusLeases(self._clock, self._act)
+        self._settler = Settler(
+            queue,
+            self.leases,
+            self._perform,
+            clock=self._clock,
+            start=lambda work: connections.chores.start(work, "settle"),
+        )
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """See `ConsumerPort.settle`. Goes on in the background when cancelled."""
-        now_s = self._clock.now_s()
-        refusals: list[Refusal] = []
-        taken: list[tuple[Lease, Action]] = []
-        for settlement in settlements:
-            lease = self.leases.take(settlement.delivery.receipt, now_s)
-            if lease is None:
-                refusals.append(self._refusal(settlement.delivery))
-            else:
-                taken.append((lease, settlement.action))
-        if taken:
-            work = self._connections.chores.start(self._perform(taken), "settle")
-            refusals += await asyncio.shield(work)
-        return refusals
+        return await self._settler.settle(settlements)
 
     async def extend(self, deliveries: Sequence[Delivery], lease_s: float) -> Sequence[Refusal]:
         """See `ConsumerPort.extend`. The service is asked where its lock would end before."""
         now_s = self._clock.now_s()
         refusals: list[Refusal] = []
-        leases: list[Lease] = []
+        leases: list[ServiceBusLease] = []
         for delivery in deliveries:
             lease = self.leases.find(delivery.receipt, now_s)
-            if lease is not None:
+            if lease is None:
+                refusals.append(self._settler.refusal(delivery))
+            elif lease.is_taken:
+                # In case the settlement does not come about. The lock is left alone: what the
+                # service is asked now may cross with it.
+                lease.ends_at_s = now_s + lease_s
+            else:
                 leases.append(lease)
-            elif not self.leases.prolong_taken(delivery.receipt, now_s, lease_s):
-                refusals.append(self._refusal(delivery))
         # Before anybody is asked: an end that passes meanwhile would hand the message back.
         ends = {lease.delivery: lease.ends_at_s for lease in leases}
         for lease in leases:
@@ -116,11 +108,10 @@ class Settling:
         for lease in leases:
             if lease.delivery in lost:
                 lease.ends_at_s = ends[lease.delivery]
-            self.leases.watch(lease, lease.looks_at_s)
-        self._watch()
+            self.leases.watch(lease.delivery.receipt)
         return [*refusals, *refused]
 
-    async def hand_back(self, leases: Sequence[Lease], *, is_tried: bool = False) -> None:
+    async def hand_back(self, leases: Sequence[ServiceBusLease], *, is_tried: bool = False) -> None:
         """Make available again what nobody is going to handle; never raises for it. What was given
         out may have been tried, and then counts.
         """
@@ -131,15 +122,9 @@ class Settling:
         ]
         for lease in leases:
             lease.is_resting = False
-        refusals = await self.settle(settlements)
-        # What the service could not be told is left to its own lock.
-        untold = {refusal.delivery for refusal in refusals if not refusal.is_final}
-        for lease in leases:
-            if lease.delivery in untold:
-                self.leases.spend(lease)
-        self._tell(refusals)
+        self._forget_untold(await self.settle(settlements))
 
-    def hand_back_later(self, leases: Sequence[Lease]) -> None:
+    def hand_back_later(self, leases: Sequence[ServiceBusLease]) -> None:
         """The same, without waiting for it."""
         self._connections.chores.start(self.hand_back(leases), "hand back")
 
@@ -157,33 +142,34 @@ class Settling:
             for each in pulled
         ]
         for lease in leases:
-            self.hold(lease)
+            self.leases.hold(lease.delivery.receipt, lease)
         await self.hand_back(leases)
 
-    async def dead_letter(self, leases: Sequence[Lease]) -> None:
+    async def dead_letter(self, leases: Sequence[ServiceBusLease]) -> None:
         """Move away what was delivered too often; what cannot be moved comes again."""
-        self._tell(await self.settle([Settlement(lease.delivery, Defer()) for lease in leases]))
+        refusals = await self.settle([Settlement(lease.delivery, Defer()) for lease in leases])
+        self._warn([each for each in refusals if not each.is_final])
 
     def aclose(self) -> None:
         """Watch nothing any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_at_s = None, float("inf")
+        self.leases.unwatch()
 
-    async def _perform(self, taken: Sequence[tuple[Lease, Action]]) -> Sequence[Refusal]:
-        told: dict[Verdict, list[Lease]] = {}
-        copied: dict[float, list[tuple[Lease, Parcel]]] = {}
-        replaced: list[Lease] = []
-        for lease, action in taken:
+    async def _perform(
+        self, settlements: Sequence[Settlement], leases: Sequence[ServiceBusLease]
+    ) -> Failures:
+        told: dict[Verdict, list[ServiceBusLease]] = {}
+        copied: dict[float, list[tuple[ServiceBusLease, Parcel]]] = {}
+        replaced: list[ServiceBusLease] = []
+        for settlement, lease in zip(settlements, leases, strict=True):
             attempt = lease.delivery.attempt
-            match action:
+            match settlement.action:
                 case _ if lease.copy is not None:
                     replaced.append(lease)
                 case Defer() if lease.is_last:
                     told.setdefault(dead_letter(attempt), []).append(lease)
                 case Defer(delay_s=delay_s) if delay_s > 0:
                     copied.setdefault(delay_s, []).append(self._copy(lease, attempt))
-                case Abandon() | Defer() if lease.is_last_to_service:
+                case Abandon() | Defer() as action if lease.is_last_to_service:
                     # It has counted what nothing has tried.
                     tried = attempt - 1 if isinstance(action, Abandon) else attempt
                     copied.setdefault(0.0, []).append(self._copy(lease, tried))
@@ -193,19 +179,27 @@ class Settling:
                     told.setdefault(untried(lease.arrival, self._queue), []).append(lease)
                 case Defer():
                     told.setdefault(ABANDONED, []).append(lease)
-        refusals: list[Refusal] = []
-        for verdict, leases in told.items():
-            refusals += self._closed(leases, await self._told(verdict, leases))
+        fates: Fates = {}
+        for verdict, some in told.items():
+            fates |= await self._told(verdict, some)
         for delay_s, copies in copied.items():
-            refusals += await self._deferred(copies, delay_s)
+            fates |= await self._deferred(copies, delay_s)
         if replaced:
-            refusals += await self._replaced(replaced)
-        return refusals
+            fates |= await self._replaced(replaced)
+        return {
+            token: self._fault(token, error) for token, error in fates.items() if error is not None
+        }
 
-    def _copy(self, lease: Lease, attempts: int) -> tuple[Lease, Parcel]:
+    def _fault(self, token: str, error: PumpError) -> GatewayError:
+        if isinstance(error, LeaseLost):
+            return self._settler.invalid(token)
+        assert isinstance(error, GatewayError)
+        return error
+
+    def _copy(self, lease: ServiceBusLease, attempts: int) -> tuple[ServiceBusLease, Parcel]:
         return lease, again(lease.arrival, queue=self._queue, attempts=attempts)
 
-    async def _told(self, verdict: Verdict, leases: Sequence[Lease]) -> Fates:
+    async def _told(self, verdict: Verdict, leases: Sequence[ServiceBusLease]) -> Fates:
         fates = await self._clerk.settle(verdict, [lease.arrival.token for lease in leases])
         for lease in leases:
             token = lease.arrival.token
@@ -218,7 +212,7 @@ class Settling:
                 lease.is_unanswered = True
         return fates
 
-    async def _read_back(self, lease: Lease, lost: LeaseLost) -> PumpError | None:
+    async def _read_back(self, lease: ServiceBusLease, lost: LeaseLost) -> PumpError | None:
         """Whether a lock is lost, or its message is gone: None then."""
         from . import sdk
 
@@ -233,16 +227,16 @@ class Settling:
         return lost if is_there else None
 
     async def _deferred(
-        self, copies: Sequence[tuple[Lease, Parcel]], delay_s: float
-    ) -> list[Refusal]:
-        refusals: list[Refusal] = []
+        self, copies: Sequence[tuple[ServiceBusLease, Parcel]], delay_s: float
+    ) -> Fates:
+        fates: Fates = {}
         for chunk in chunked(copies, max_bytes=self._connections.settings.max_message_bytes):
-            refusals += await self._scheduled(chunk, delay_s)
-        return refusals
+            fates |= await self._scheduled(chunk, delay_s)
+        return fates
 
     async def _scheduled(
-        self, copies: Sequence[tuple[Lease, Parcel]], delay_s: float
-    ) -> list[Refusal]:
+        self, copies: Sequence[tuple[ServiceBusLease, Parcel]], delay_s: float
+    ) -> Fates:
         from . import sdk
 
         leases, parcels = [lease for lease, _ in copies], [parcel for _, parcel in copies]
@@ -258,18 +252,17 @@ class Settling:
             _log.warning(vocabulary.SETTLE_FAILED, error=repr(error), queue=self._queue)
             return self._rested(leases, delay_s)
         except GatewayError as error:
-            return self._closed(leases, {lease.arrival.token: error for lease in leases})
+            return dict.fromkeys([lease.arrival.token for lease in leases], error)
         for lease, number in zip(leases, numbers, strict=True):
             lease.copy = number
         return await self._replaced(leases)
 
-    def _rested(self, leases: Sequence[Lease], delay_s: float) -> list[Refusal]:
+    def _rested(self, leases: Sequence[ServiceBusLease], delay_s: float) -> Fates:
         for lease in leases:
             self.leases.rest(lease, self._clock.now_s() + delay_s)
-        self._watch()
-        return []
+        return {}
 
-    async def _replaced(self, leases: Sequence[Lease]) -> list[Refusal]:
+    async def _replaced(self, leases: Sequence[ServiceBusLease]) -> Fates:
         """Complete what has a copy. Without an answer both stay, for the next try to decide."""
         fates = await self._told(COMPLETE, leases)
         unwanted = [
@@ -279,7 +272,7 @@ class Settling:
         ]
         if unwanted:
             await self._cancel(unwanted)
-        return self._closed(leases, fates)
+        return fates
 
     async def _cancel(self, numbers: Sequence[int]) -> None:
         from . import sdk
@@ -293,23 +286,7 @@ class Settling:
                 # Both come: the message is handled twice rather than never.
                 _log.warning(vocabulary.SETTLE_FAILED, error=repr(error), queue=self._queue)
 
-    def _closed(self, leases: Sequence[Lease], fates: Fates) -> list[Refusal]:
-        """Forget what is settled or lost; keep the rest, to be settled again."""
-        refusals: list[Refusal] = []
-        for lease in leases:
-            error = fates[lease.arrival.token]
-            if error is None:
-                self.leases.spend(lease)
-            elif isinstance(error, LeaseLost):
-                self.leases.spend(lease)
-                refusals.append(self._refusal(lease.delivery))
-            else:
-                self.leases.give_back(lease)
-                refusals.append(Refusal(lease.delivery, _as_gateway_error(error)))
-        self._watch()
-        return refusals
-
-    async def _renewed(self, leases: Sequence[Lease]) -> list[Refusal]:
+    async def _renewed(self, leases: Sequence[ServiceBusLease]) -> list[Refusal]:
         if not leases:
             return []
         asked_at_s = self._clock.now_s()
@@ -320,61 +297,52 @@ class Settling:
             error = fates[token]
             if token in lasts:
                 lease.renewed(lasts[token], asked_at_s)
-            elif isinstance(error, LeaseLost):
-                self.leases.spend(lease)
-                refusals.append(self._refusal(lease.delivery))
             elif error is not None:
-                refusals.append(Refusal(lease.delivery, _as_gateway_error(error)))
+                if isinstance(error, LeaseLost):
+                    self.leases.spend(token)
+                refusals.append(Refusal(lease.delivery, self._fault(token, error)))
         return refusals
 
-    def _watch(self) -> None:
-        look_s = self.leases.next_look_s()
-        if look_s is None or look_s >= self._timer_at_s:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at_s = look_s
-        self._timer = self._clock.call_later(max(0.0, look_s - self._clock.now_s()), self._look)
-
-    def _look(self) -> None:
-        self._timer, self._timer_at_s = None, float("inf")
-        to_renew, over = self.leases.due(self._clock.now_s())
+    def _act(self, due: Sequence[ServiceBusLease]) -> None:
+        to_renew, over = self.leases.sort_due(due, self._clock.now_s())
         if to_renew:
             self._connections.chores.start(self._keep(to_renew), "renew")
         if over:
             self._connections.chores.start(self._expire(over), "lease expiry")
-        self._watch()
 
-    async def _keep(self, leases: Sequence[Lease]) -> None:
+    async def _keep(self, leases: Sequence[ServiceBusLease]) -> None:
         await self._renewed(leases)
         again_at_s = self._clock.now_s() + RETRY_S
         for lease in leases:
-            self.leases.watch(lease, max(lease.looks_at_s, again_at_s))
-        self._watch()
+            self.leases.watch(lease.delivery.receipt, at_s=again_at_s)
 
-    async def _expire(self, over: Sequence[Lease]) -> None:
-        refusals = await self._perform([(lease, Defer()) for lease in over])
-        # What the service could not be told is left to its own lock.
+    async def _expire(self, over: Sequence[ServiceBusLease]) -> None:
+        defers = [Settlement(lease.delivery, Defer()) for lease in over]
+        refusals = await self._settler.settle_taken(defers, over)
+        self._forget_untold(refusals)
         for lease in over:
-            self.leases.spend(lease)
-        self._tell(refusals)
+            # What can only be held back is not held again and again.
+            self.leases.spend(lease.delivery.receipt)
 
-    def _tell(self, refusals: Sequence[Refusal]) -> None:
-        lost = [each for each in refusals if not each.is_final]
-        if lost:
+    def _forget_untold(self, refusals: Sequence[Refusal]) -> None:
+        """What the service could not be told is left to its own lock."""
+        untold = [each for each in refusals if not each.is_final]
+        for each in untold:
+            self.leases.spend(each.delivery.receipt)
+        self._warn(untold)
+
+    def _warn(self, untold: Sequence[Refusal]) -> None:
+        if untold:
             # Their locks run out.
-            error = repr(lost[0].error)
-            _log.warning(vocabulary.SETTLE_FAILED, error=error, count=len(lost))
-
-    def _refusal(self, delivery: Delivery) -> Refusal:
-        return Refusal(delivery, InvalidReceipt(self._queue, delivery.receipt))
+            error = repr(untold[0].error)
+            _log.warning(vocabulary.SETTLE_FAILED, error=error, count=len(untold))
 
 
 def chunked(
-    copies: Sequence[tuple[Lease, Parcel]], *, max_bytes: int
-) -> Iterator[list[tuple[Lease, Parcel]]]:
+    copies: Sequence[tuple[ServiceBusLease, Parcel]], *, max_bytes: int
+) -> Iterator[list[tuple[ServiceBusLease, Parcel]]]:
     """As many as one request may hold, by count and by bytes; one alone always is."""
-    chunk: list[tuple[Lease, Parcel]] = []
+    chunk: list[tuple[ServiceBusLease, Parcel]] = []
     size = 0
     for copy in copies:
         if chunk and (len(chunk) == SEND_BATCH or size + copy[1].size > max_bytes):
@@ -384,8 +352,3 @@ def chunked(
         size += copy[1].size
     if chunk:
         yield chunk
-
-
-def _as_gateway_error(error: PumpError) -> GatewayError:
-    assert isinstance(error, GatewayError)
-    return error

@@ -17,7 +17,6 @@ fine time, the group, empty fields, and headers that the service would take for 
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -32,6 +31,7 @@ from pump.ids import new_id
 from pump.message import JSON, Message
 from pump.outcome import RejectionReason
 
+from .._kit.envelope import exact_json, foreign_text, read_exact, text_or_none
 from .names import group_of, legal_id, session_id_of
 
 EXACT: Final = "pump"
@@ -123,7 +123,7 @@ def encode(message: Message) -> Parcel:
         exact["headers"] = {k: v for k, v in message.headers.items() if k not in plain}
         if names.NATIVE in message.headers:
             plain |= _as_they_came(plain, message.headers[names.NATIVE])
-    headers = {**plain, STORED_ID: stored_id, EXACT: _dump(exact)}
+    headers = {**plain, STORED_ID: stored_id, EXACT: exact_json(exact)}
     return Parcel(body=message.body, properties=properties, headers=headers)
 
 
@@ -148,7 +148,7 @@ def again(arrival: Arrival, *, queue: str, attempts: int) -> Parcel:
                 # The service begins to count anew.
                 if key not in _HAND_BACKS
             },
-            EXACT: _dump(_kept(arrival)),
+            EXACT: exact_json(_kept(arrival)),
             STORED_ID: stored_id_of(arrival),
             ATTEMPTS: attempts,
             ATTEMPTS_OF: queue,
@@ -168,9 +168,9 @@ def decode(arrival: Arrival) -> Message:
     is_time = isinstance(created, int | float) and isfinite(created)
     return Message(
         body=parcel.body,
-        id=_text_or_none(exact.get("id")) or _service_id(arrival),
+        id=text_or_none(exact.get("id")) or _service_id(arrival),
         group=_group(parcel, exact),
-        deduplication_id=_text_or_none(exact.get("deduplication_id")),
+        deduplication_id=text_or_none(exact.get("deduplication_id")),
         created_at_s=created if is_time else None,
         headers=_headers(arrival, exact.get("headers")),
         **found,
@@ -250,7 +250,7 @@ def _kept(arrival: Arrival) -> Mapping[str, Any]:
 
 def _group(parcel: Parcel, exact: Mapping[str, Any]) -> str | None:
     if exact:
-        return _text_or_none(exact.get("group"))
+        return text_or_none(exact.get("group"))
     return None if parcel.session_id is None else group_of(parcel.session_id)
 
 
@@ -291,28 +291,10 @@ def _is_plain_text(text: str) -> bool:
     return len(text) <= MAX_TEXT_CHARS
 
 
-def _dump(exact: Mapping[str, Any]) -> str:
-    try:
-        return msgspec.json.encode(exact).decode()
-    except UnicodeEncodeError:
-        # Half of a surrogate pair: only escapes can carry it.
-        return json.dumps(exact)
-
-
 def _exact(text: object) -> Mapping[str, Any]:
-    if not isinstance(text, str):
-        return {}
-    try:
-        found = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
-            return {}
-    except RecursionError:
-        return {}
+    found = read_exact(text)
     # Nothing of ours is without an id.
-    is_ours = isinstance(found, Mapping) and isinstance(found.get("id"), str) and found["id"]
+    is_ours = isinstance(found.get("id"), str) and found["id"]
     return found if is_ours else {}
 
 
@@ -322,19 +304,6 @@ def _resendable(value: object) -> object:
     return value if isinstance(value, str | int | float) and not is_large else _text(value)
 
 
-def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
 def _text(value: object) -> str:
-    """A foreign property's value as text: JSON where it is not text already."""
-    if isinstance(value, bytes | bytearray):
-        try:
-            return bytes(value).decode()
-        except UnicodeDecodeError:
-            return base64.b64encode(value).decode()
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()
-    if value is None:
-        return ""
-    return msgspec.json.encode(value, enc_hook=str).decode()
+    """A foreign property's value as text, its times in UTC."""
+    return foreign_text(value.astimezone(UTC) if isinstance(value, datetime) else value)

@@ -135,7 +135,7 @@ class SqsConsumer:
             is_fifo=self._repeats is not None,
             unwrap_sns=self._unwrap_sns,
         )
-        self._receipts.hold(
+        self._receipts.enter(
             [delivery.receipt for delivery in deliveries], ends_at_s=ends_at_s, now_s=now_s
         )
         if self._bodies is None:

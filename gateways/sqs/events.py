@@ -101,7 +101,7 @@ class PushedMessages:
             is_fifo=self._is_fifo,
             unwrap_sns=self._unwrap_sns,
         )
-        self._receipts.hold([delivery.receipt], ends_at_s=ends_at_s, now_s=now_s)
+        self._receipts.enter([delivery.receipt], ends_at_s=ends_at_s, now_s=now_s)
         return delivery
 
     async def fetch(self, delivery: Delivery) -> Delivery | Defer:

@@ -24,8 +24,9 @@ from pump.ports import (
 )
 from pump.subscription import Subscription
 
+from .._aws.factory import transport_for
 from .._aws.sdk_transport import CountingTransport
-from .._aws.transport import Transport, transport_for
+from .._aws.transport import Transport
 from .address import QueueUrls
 from .admin import SqsAdmin
 from .calls import SQS, QueueCalls

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import attrs
 
 from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
 
-from .._aws.settings import AwsSettings, TransportKind
+from .._aws.settings import AwsSettings
+from .._kit.url_options import url_options
 from .claims import ClaimCheck
 
 _FORM = "sqs://REGION?transport=aioboto3&endpoint=http://…&profile=…"
+_OPTIONS = {
+    "endpoint": "aws.endpoint_url",
+    "profile": "aws.profile",
+    "transport": "aws.transport",
+    "max_connections": "aws.max_connections",
+    "max_attempts": "aws.max_attempts",
+    "owner": "owner",
+    "prefix": "prefix",
+    "claim_bucket": "claim_check.bucket",
+    "claim_prefix": "claim_check.prefix",
+    "claim_threshold": "claim_check.threshold_bytes",
+}
+"""The field that each option of a URL sets."""
 
 
 @attrs.frozen(kw_only=True)
@@ -43,8 +55,11 @@ class SqsSettings:
 
         Credentials come from the environment, a profile or a role; a URL ends up in logs.
         """
-        parts = urlsplit(url)
         shown = without_secrets(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            raise ConfigurationError("gateway", shown, f"use {_FORM}") from None
         if parts.scheme != "sqs" or parts.path.strip("/"):
             raise ConfigurationError("gateway", shown, f"use {_FORM}")
         if "@" in parts.netloc:
@@ -53,79 +68,11 @@ class SqsSettings:
                 shown,
                 "keep credentials out of the URL: use the environment, a profile, or a role",
             )
-        return _from_query(parts.netloc or None, _query(parts.query, shown), shown)
-
-
-def _query(query: str, shown: str) -> dict[str, str]:
-    values = dict(parse_qsl(query, keep_blank_values=True))
-    unknown = sorted(set(values) - set(_CONVERTERS))
-    if unknown:
-        raise ConfigurationError(
-            "gateway", shown, f"unknown {', '.join(unknown)}; known: {', '.join(_CONVERTERS)}"
-        )
-    return values
-
-
-def _whole(text: str) -> int:
-    if not text.isdigit():
-        raise ValueError("use a whole number")
-    return int(text)
-
-
-def _transport(text: str) -> TransportKind:
-    if text not in list(TransportKind):
-        raise ValueError(f"use {' or '.join(TransportKind)}")
-    return TransportKind(text)
-
-
-_CONVERTERS: Mapping[str, Callable[[str], Any]] = {
-    "endpoint": str,
-    "profile": str,
-    "transport": _transport,
-    "max_connections": _whole,
-    "max_attempts": _whole,
-    "owner": str,
-    "prefix": str,
-    "claim_bucket": str,
-    "claim_prefix": str,
-    "claim_threshold": _whole,
-}
-
-
-def _from_query(region: str | None, query: Mapping[str, str], shown: str) -> SqsSettings:
-    values = {key: _converted(key, text, shown) for key, text in query.items()}
-    aws = AwsSettings(
-        region=region,
-        endpoint_url=values.get("endpoint"),
-        **{
-            key: values[key]
-            for key in ("profile", "transport", "max_connections", "max_attempts")
-            if key in values
-        },
-    )
-    claim = {
-        field: values[key]
-        for field, key in (
-            ("bucket", "claim_bucket"),
-            ("prefix", "claim_prefix"),
-            ("threshold_bytes", "claim_threshold"),
-        )
-        if key in values
-    }
-    if claim and "bucket" not in claim:
-        raise ConfigurationError(
-            "gateway", shown, "claim_prefix and claim_threshold need a claim_bucket"
-        )
-    return SqsSettings(
-        aws=aws,
-        owner=values.get("owner"),
-        prefix=values.get("prefix", ""),
-        claim_check=ClaimCheck(**claim) if claim else None,
-    )
-
-
-def _converted(key: str, text: str, shown: str) -> Any:
-    try:
-        return _CONVERTERS[key](text)
-    except ValueError as error:
-        raise ConfigurationError("gateway", shown, f"{key}={text!r}: {error}") from None
+        fields = url_options(parts.query, shown, cls, _OPTIONS)
+        aws = AwsSettings(region=parts.netloc or None, **fields.pop("aws", {}))
+        claim = fields.pop("claim_check", None)
+        if claim is not None and "bucket" not in claim:
+            raise ConfigurationError(
+                "gateway", shown, "claim_prefix and claim_threshold need a claim_bucket"
+            )
+        return cls(aws=aws, claim_check=None if claim is None else ClaimCheck(**claim), **fields)

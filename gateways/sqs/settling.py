@@ -14,6 +14,8 @@ from pump.message import Delivery
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
 from .._aws.errors import entry_fault
+from .._kit.leases import Lease
+from .._kit.settling import Failures, Settler
 from .calls import (
     MAX_BATCH,
     MAX_VISIBILITY_S,
@@ -69,27 +71,30 @@ class Settling:
         self._lease_s = lease_s
         self._doubt_s = doubt_s
         self._on_deleted = on_deleted
+        self._settler = Settler(calls.queue, receipts, self._perform, clock=clock)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """Apply each once; see `ConsumerPort.settle`."""
+        return await self._settler.settle(settlements)
+
+    async def _perform(
+        self, settlements: Sequence[Settlement], leases: Sequence[Lease]
+    ) -> Failures:
         now_s = self._clock.now_s()
         deleted: list[Delivery] = []
         hidden: list[Delivery] = []
         seconds: list[int] = []
-        refusals: list[Refusal] = []
-        for settlement in settlements:
-            delivery = settlement.delivery
-            if not self._receipts.take(delivery.receipt, now_s):
-                refusals.append(self._refusal(delivery))
-                continue
-            hide_s = self._hide_s(settlement.action, delivery, now_s)
+        for each in settlements:
+            hide_s = self._hide_s(each.action, each.delivery, now_s)
             if hide_s is None:
-                deleted.append(delivery)
+                deleted.append(each.delivery)
             else:
-                hidden.append(delivery)
+                hidden.append(each.delivery)
                 seconds.append(hide_s)
         batches = [*_batches(_DELETE, deleted), *_batches(_HIDE, hidden, seconds)]
-        return [*refusals, *await _all(self._settle_batch, batches)]
+        if len(batches) == 1:
+            return await self._settle_batch(batches[0])
+        return await _all(self._settle_one_of_several, batches)
 
     async def extend(self, deliveries: Sequence[Delivery], lease_s: float) -> Sequence[Refusal]:
         """Hide each for `lease_s` from now; see `ConsumerPort.extend`."""
@@ -99,74 +104,74 @@ class Settling:
         refusals: list[Refusal] = []
         for delivery in deliveries:
             hide_s = self._within_ceiling_s(lease_s, delivery, now_s)
-            if hide_s > 0 and self._receipts.is_held(delivery.receipt, now_s + self._doubt_s):
+            if hide_s > 0 and self._receipts.find(delivery.receipt, now_s + self._doubt_s):
                 extended.append(delivery)
                 seconds.append(hide_s)
             else:
-                refusals.append(self._refusal(delivery))
-        batches = list(_batches(_HIDE, extended, seconds))
-        return [*refusals, *await _all(self._extend_batch, batches)]
-
-    async def _settle_batch(self, batch: _Batch) -> Sequence[Refusal]:
-        try:
-            refusals = await self._perform(batch)
-        except BaseException:
-            # Nobody knows whether it was applied; both requests may be repeated.
-            for delivery in batch.deliveries:
-                self._receipts.give_back(delivery.receipt)
-            raise
-        if batch.operation == _HIDE:
-            # Not in flight any more is what was asked for: an earlier answer was lost.
-            refusals = [refusal for refusal in refusals if not refusal.is_final]
-        kept = {refusal.delivery for refusal in refusals if not refusal.is_final}
-        for delivery in batch.deliveries:
-            if delivery in kept:
-                self._receipts.give_back(delivery.receipt)
-            else:
-                self._receipts.spend(delivery.receipt)
-        if self._on_deleted is not None and batch.operation == _DELETE:
-            refused = {refusal.delivery for refusal in refusals}
-            self._on_deleted([each for each in batch.deliveries if each not in refused])
+                refusals.append(self._settler.refusal(delivery))
+        failures = await _all(self._extend_batch, list(_batches(_HIDE, extended, seconds)))
+        if failures:
+            refusals += [
+                Refusal(each, failures[each.receipt])
+                for each in extended
+                if each.receipt in failures
+            ]
         return refusals
 
-    async def _extend_batch(self, batch: _Batch) -> Sequence[Refusal]:
+    async def _settle_batch(self, batch: _Batch) -> Failures:
+        failures = await self._ask(batch)
+        if batch.operation == _HIDE:
+            # Not in flight any more is what was asked for: an earlier answer was lost.
+            failures = {
+                receipt: error
+                for receipt, error in failures.items()
+                if not isinstance(error, InvalidReceipt)
+            }
+        if self._on_deleted is not None and batch.operation == _DELETE:
+            self._on_deleted([each for each in batch.deliveries if each.receipt not in failures])
+        return failures
+
+    async def _settle_one_of_several(self, batch: _Batch) -> Failures:
+        failures = await self._settle_batch(batch)
+        for each in batch.deliveries:
+            if each.receipt not in failures:
+                # At once: another batch may fail, and what is applied must not be tried again.
+                self._receipts.spend(each.receipt)
+        return failures
+
+    async def _extend_batch(self, batch: _Batch) -> Failures:
         asked_at_s = self._clock.now_s()
-        refusals = await self._perform(batch)
-        refused = {refusal.delivery: refusal for refusal in refusals}
-        late: list[Refusal] = []
+        failures = await self._ask(batch)
         for delivery, hide_s in zip(batch.deliveries, batch.seconds, strict=True):
-            if delivery in refused:
-                if refused[delivery].is_final:
-                    self._receipts.spend(delivery.receipt)
-            elif self._is_too_late(delivery.receipt):
-                self._receipts.spend(delivery.receipt)
-                late.append(self._refusal(delivery))
-            else:
-                self._receipts.extend(delivery.receipt, asked_at_s + hide_s)
-        return [*refusals, *late]
+            receipt = delivery.receipt
+            if receipt not in failures and self._is_too_late(receipt):
+                failures[receipt] = self._settler.invalid(receipt)
+            error = failures.get(receipt)
+            if error is None:
+                self._receipts.extend(receipt, asked_at_s + hide_s)
+            elif isinstance(error, InvalidReceipt):
+                self._receipts.spend(receipt)
+        return failures
 
     def _is_too_late(self, receipt: str) -> bool:
         """Whether the lease may have been over when SQS granted another end."""
         if not self._doubt_s or receipt not in self._receipts:
             return False
-        return not self._receipts.is_held(receipt, self._clock.now_s() + self._doubt_s)
+        return self._receipts.find(receipt, self._clock.now_s() + self._doubt_s) is None
 
-    async def _perform(self, batch: _Batch) -> Sequence[Refusal]:
+    async def _ask(self, batch: _Batch) -> dict[str, GatewayError]:
         reply = await self._calls.call(batch.operation, {"Entries": batch.entries})
         failed = reply.get("Failed")
         if not failed:
-            return ()
-        return [self._fault(batch, entry) for entry in failed]
+            return {}
+        return dict(self._fault(batch, entry) for entry in failed)
 
-    def _fault(self, batch: _Batch, entry: dict[str, object]) -> Refusal:
-        delivery = batch.deliveries[int(str(entry["Id"]))]
+    def _fault(self, batch: _Batch, entry: dict[str, object]) -> tuple[str, GatewayError]:
+        receipt = batch.deliveries[int(str(entry["Id"]))].receipt
         error = entry_fault(entry, operation=batch.operation, target=self._calls.queue)
         if isinstance(error, InvalidReceipt):
-            return self._refusal(delivery)
-        return Refusal(delivery, error)
-
-    def _refusal(self, delivery: Delivery) -> Refusal:
-        return Refusal(delivery, InvalidReceipt(self._calls.queue, delivery.receipt))
+            error = self._settler.invalid(receipt)
+        return receipt, error
 
     def _hide_s(self, action: Action, delivery: Delivery, now_s: float) -> int | None:
         match action:
@@ -194,30 +199,23 @@ def _batches(
 
 
 async def _all(
-    perform: Callable[[_Batch], Awaitable[Sequence[Refusal]]], batches: Sequence[_Batch]
-) -> Sequence[Refusal]:
+    perform: Callable[[_Batch], Awaitable[Failures]], batches: Sequence[_Batch]
+) -> Failures:
     """Perform the batches side by side. One that fails is refused as a whole, unless all do."""
     if not batches:
-        return ()
+        return {}
     if len(batches) == 1:
         return await perform(batches[0])
-    results = await asyncio.gather(*(_attempt(perform, batch) for batch in batches))
+    results = await asyncio.gather(*map(perform, batches), return_exceptions=True)
     errors = [result for result in results if isinstance(result, GatewayError)]
     if len(errors) == len(results):
         raise errors[0]
-    refusals: list[Refusal] = []
+    failures: dict[str, GatewayError] = {}
     for batch, result in zip(batches, results, strict=True):
         if isinstance(result, GatewayError):
-            refusals += [Refusal(delivery, result) for delivery in batch.deliveries]
+            failures |= dict.fromkeys([each.receipt for each in batch.deliveries], result)
+        elif isinstance(result, BaseException):
+            raise result
         else:
-            refusals += result
-    return refusals
-
-
-async def _attempt(
-    perform: Callable[[_Batch], Awaitable[Sequence[Refusal]]], batch: _Batch
-) -> Sequence[Refusal] | GatewayError:
-    try:
-        return await perform(batch)
-    except GatewayError as error:
-        return error
+            failures |= result
+    return failures

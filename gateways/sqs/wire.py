@@ -16,13 +16,11 @@ de-duplication id on what it moves to a dead-letter queue.
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from binascii import Error as NotBase64, a2b_base64, b2a_base64
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from math import isfinite
 from typing import Any, Final, Literal
 
 import attrs
@@ -31,6 +29,7 @@ import msgspec
 from pump.headers import NATIVE, REJECTION_NAMES, REJECTION_ORDER, REJECTION_REASON
 from pump.message import JSON, Message
 
+from .._kit.envelope import field_named, pack, read_packed, unpacked
 from .calls import MAX_ATTRIBUTES, MAX_BYTES
 
 ATTRIBUTE: Final = "pump"
@@ -47,28 +46,6 @@ _LEGAL_ID: Final = re.compile(r"[!-~]{1,128}").fullmatch
 
 Encoding = Literal["", "base64", "empty", "zlib"]
 """How the body travels: as it is, as base64, as a placeholder, or compressed and as base64."""
-
-
-class _Packed(msgspec.Struct, omit_defaults=True, frozen=True):
-    """The attribute's content. Members may be added; a change of meaning is a new version."""
-
-    v: Literal[1]
-    id: str
-    type: str = ""
-    content_type: str = msgspec.field(default=JSON, name="ct")
-    correlation_id: str | None = msgspec.field(default=None, name="cid")
-    reply_to: str | None = msgspec.field(default=None, name="to")
-    group: str | None = msgspec.field(default=None, name="g")
-    deduplication_id: str | None = msgspec.field(default=None, name="d")
-    created_at_s: float | None = msgspec.field(default=None, name="at")
-    headers: dict[str, str] = msgspec.field(default_factory=dict, name="h")
-    encoding: Encoding = msgspec.field(default="", name="e")
-
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Packed).decode
-_encode_ascii = json.JSONEncoder(separators=(",", ":")).encode
-_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError, zlib.error)
 
 
 @attrs.frozen(kw_only=True)
@@ -89,10 +66,10 @@ class Entry:
 def encode(message: Message, *, is_fifo: bool) -> Entry:
     """The message as an entry of a send; `decode` makes it equal again."""
     body, encoding, size = _body(message.body)
-    attribute = _pack(message, encoding)
+    attribute = pack(message, encoding)
     if size <= MAX_BYTES < size + _ATTRIBUTE_OVERHEAD + len(attribute):
         body, encoding, size = _compressed(message.body)
-        attribute = _pack(message, encoding)
+        attribute = pack(message, encoding)
     group, headers = message.group, message.headers
     whole = size + _ATTRIBUTE_OVERHEAD + len(attribute)
     native: dict[str, dict[str, Any]] = {}
@@ -205,66 +182,15 @@ def _compressed(body: bytes) -> tuple[str, Encoding, int]:
     return text, "zlib", len(text)
 
 
-def _pack(message: Message, encoding: Encoding) -> str:
-    packed = _Packed(
-        1,
-        message.id,
-        message.type,
-        message.content_type,
-        message.correlation_id,
-        message.reply_to,
-        message.group,
-        message.deduplication_id,
-        message.created_at_s,
-        dict(message.headers),
-        encoding,
-    )
-    try:
-        octets = _encode(packed)
-    except UnicodeEncodeError:  # a lone surrogate
-        pass
-    else:
-        if octets.isascii():
-            return octets.decode("ascii")
-    # The standard library escapes all beyond ASCII, which msgspec does not.
-    return _encode_ascii(msgspec.to_builtins(packed))
-
-
 def _unpack(attribute: str, body: str) -> Message | None:
+    packed = read_packed(attribute)
+    if packed is None:
+        return None
     try:
-        packed = _read(attribute)
         octets = body.encode() if not packed.encoding else _octets(packed.encoding, body)
-    except _UNREADABLE:
+    except (ValueError, zlib.error):
         return None
-    if not packed.id:  # nothing of ours is without one, and everything goes by it
-        return None
-    return Message(
-        body=octets,
-        id=packed.id,
-        type=packed.type,
-        content_type=packed.content_type,
-        correlation_id=packed.correlation_id,
-        reply_to=packed.reply_to,
-        group=packed.group,
-        deduplication_id=packed.deduplication_id,
-        created_at_s=_finite(packed.created_at_s),
-        headers=packed.headers,
-    )
-
-
-def _finite(time_s: float | None) -> float | None:
-    # The standard library takes NaN and Infinity for JSON; nobody can send them on as such.
-    return time_s if time_s is not None and isfinite(time_s) else None
-
-
-def _read(attribute: str) -> _Packed:
-    try:
-        return _decode(attribute)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:
-        # The standard library also reads the escapes of lone surrogates.
-        return msgspec.convert(json.loads(attribute), _Packed)
+    return unpacked(packed, octets)
 
 
 def _octets(encoding: str, body: str) -> bytes:
@@ -273,8 +199,10 @@ def _octets(encoding: str, body: str) -> bytes:
             return a2b_base64(body, strict_mode=True)
         case "zlib":
             return _decompressed(a2b_base64(body, strict_mode=True))
-        case _:
+        case "empty":
             return b""
+        case _:
+            raise ValueError("an encoding of another version")
 
 
 def _decompressed(octets: bytes) -> bytes:
@@ -298,7 +226,7 @@ def _legal(name: str) -> str | None:
 # | of the message   | from                                                                 |
 # |------------------|----------------------------------------------------------------------|
 # | id               | SNS's id of a notification, else SQS's; Brighter's own for its messages|
-# | type …           | the attributes in `_FIELDS`, however their names are spelled         |
+# | type …           | the attributes that `field_named` knows, however they are spelled    |
 # | group, de-duplication id, created_at_s | SQS: MessageGroupId, MessageDeduplicationId,   |
 # |                  | SentTimestamp                                                        |
 # | headers          | every other attribute, under its own name; binary ones as base64     |
@@ -315,15 +243,6 @@ SNS_ID: Final = "snsMessageId"
 SNS_SUBJECT: Final = "snsSubject"
 AWS_TRACE: Final = "X-Amzn-Trace-Id"
 
-# Lower case, without - _ and dots: messageType, message-type and Message_Type are one name.
-_FIELDS: Final = {
-    "type": "type",
-    "messagetype": "type",
-    "contenttype": "content_type",
-    "correlationid": "correlation_id",
-    "replyto": "reply_to",
-}
-_SPELLING: Final = str.maketrans("", "", "-_.")
 # Brighter's message-type is MT_COMMAND, MT_EVENT …: what to do with it, not what it is.
 _BRIGHTER_KIND: Final = "MT_"
 _BRIGHTER_EVENT: Final = "cloudeventheaders"
@@ -471,7 +390,7 @@ def _own(headers: Mapping[str, str]) -> dict[str, str]:
 def _text_of(message: Message, name: str) -> str | None:
     if name in message.headers:
         return message.headers[name]
-    field = _FIELDS.get(name.lower().translate(_SPELLING))
+    field = field_named(name)
     return None if field is None else getattr(message, field)
 
 
@@ -499,7 +418,7 @@ def _fields(given: Mapping[str, str], headers: dict[str, str]) -> dict[str, str]
     fields: dict[str, str] = {}
     # Sorted: SQS promises no order, and a redelivery must be read as the delivery before.
     for name, text in sorted(given.items()):
-        field = _FIELDS.get(name.lower().translate(_SPELLING))
+        field = field_named(name)
         if field == "type" and text.startswith(_BRIGHTER_KIND):
             fields |= _of_brighter(given, headers)
         elif field is not None and field not in fields:

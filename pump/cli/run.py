@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any, Final
@@ -22,13 +23,13 @@ from ..dispatcher import Dispatcher
 from ..event_loop import run as run_loop, run_until_signalled
 from ..exit_codes import ExitCode, Failure
 from ..health.options import HealthOptions
-from ..health.wire import Refused
+from ..http.wire import Refused
 from ..loading import load_app, put_working_folder_first, shadowing_warnings
-from ..observability.metrics_server import MetricsServer
+from ..observability.metrics_server import serving_metrics
 from ..processes.control import WorkersProbes, serving_workers
 from ..processes.ipc import DesiredStates, RunOptions, WorkerStart
 from ..processes.supervisor import Supervisor
-from ..processes.worker_process import ANSWER_S, WorkerProcess
+from ..processes.worker_process import WorkerProcess
 from .log_setup import set_up_logging
 from .options import (
     control_option,
@@ -346,18 +347,8 @@ async def _serving_metrics(probes: WorkersProbes, options: RunOptions) -> AsyncI
     if choice.port is None:
         yield
         return
-    loop = asyncio.get_running_loop()
-
-    def text() -> bytes:
-        asking = asyncio.run_coroutine_threadsafe(_metrics_or_none(probes), loop)
-        return asking.result(2 * ANSWER_S)
-
-    server = MetricsServer(text, choice.host, choice.port)
-    server.start()
-    try:
+    async with serving_metrics(partial(_metrics_or_none, probes), choice.host, choice.port):
         yield
-    finally:
-        await server.stop()
 
 
 async def _metrics_or_none(probes: WorkersProbes) -> bytes:

@@ -25,8 +25,9 @@ from ..exit_codes import ExitCode, Failure, exit_code_of
 from ..health.control import Control
 from ..health.options import HealthOptions
 from ..health.probes import Probes
-from ..health.server import answer_safely, probes_of
-from ..health.wire import Answer, Request
+from ..health.serving import log_failure, probes_of
+from ..http.server import answer_safely
+from ..http.wire import Answer, Request
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..observability.telemetry import TextMetrics
@@ -209,7 +210,7 @@ class OrderListener:
             case _ if self._dispatcher is None:
                 self._waiting.append(said)
             case {"id": int(id)}:
-                answer = await answer_safely(self._answer, request_heard(said))
+                answer = await answer_safely(self._answer, request_heard(said), log_failure)
                 self._channel.say(answer_said(id, answer))
 
     def _answer(self, request: Request) -> Answer:

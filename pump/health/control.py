@@ -22,12 +22,12 @@ from typing import Any, Final
 from ..clock import Clock
 from ..dispatcher import Dispatcher
 from ..errors import ConfigurationError
+from ..http import guard
+from ..http.wire import Answer, Refused, Request
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..performer import ControlRefused
-from . import guard
 from .probes import Probes, look_at
-from .wire import Answer, Refused, Request
 
 _log = get_logger("pump.health")
 MAX_CONCURRENCY: Final = 10_000

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import attrs
 
 from ..errors import ConfigurationError
+from ..http.guard import is_loopback
 
 MAX_PORT = 65_535
 # What a kernel takes as the path of a Unix socket: 107 bytes on Linux, 103 on BSD and macOS.
 _MAX_SOCKET_PATH = 103
 _UNIX = "unix:"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address. Of names, `localhost` alone: any other is
-    what a resolver says it is.
-    """
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _as_path(value: Path | str | None) -> Path | None:

@@ -19,11 +19,11 @@ import attrs
 from ..clock import Clock
 from ..dispatcher import Dispatcher
 from ..errors import PumpError, text_of
+from ..http.wire import Answer, Refused, Request, refuse_changes
 from ..observability.metrics_catalogue import CONTENT_TYPE
 from ..observability.telemetry import TextMetrics
 from ..performer import STEADY_S, DesiredState, Performer, PumpState
 from .options import HealthOptions
-from .wire import Answer, Refused, Request
 
 KNOWN: Final = "/livez, /readyz, /health, /metrics"
 
@@ -116,16 +116,6 @@ class Probes:
                 HTTPStatus.NOT_FOUND, "this app's telemetry has no metrics for Prometheus to fetch"
             )
         return Answer(body=telemetry.prometheus_text(), content_type=CONTENT_TYPE)
-
-
-def refuse_changes(request: Request) -> None:
-    """Raise `Refused` unless the request only reads."""
-    if request.method == "POST":
-        raise Refused(
-            HTTPStatus.METHOD_NOT_ALLOWED,
-            "nothing can be changed here; control has an address of its own",
-            {"Allow": "GET, HEAD"},
-        )
 
 
 def verdict(found: dict[str, object], *, is_good: bool) -> Answer:

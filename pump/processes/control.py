@@ -15,12 +15,12 @@ from typing import Protocol
 import attrs
 
 from ..clock import Clock
-from ..health import guard
 from ..health.control import ACTIONS, KNOWN, allow, concurrency_in, no_fields
 from ..health.options import HealthOptions
-from ..health.probes import KNOWN as PROBES, refuse_changes, verdict
-from ..health.server import installed_version, listen
-from ..health.wire import Answer, Refused, Request
+from ..health.probes import KNOWN as PROBES, verdict
+from ..health.serving import installed_version, listen
+from ..http import guard
+from ..http.wire import Answer, Refused, Request, refuse_changes
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..observability.metrics_catalogue import CONTENT_TYPE

@@ -33,7 +33,7 @@ from typing import Any
 import attrs
 
 from ..dispatcher import Dispatcher
-from ..health.wire import JSON, Answer, Request
+from ..http.wire import JSON, Answer, Request
 from ..performer import DesiredState
 
 Said = dict[str, Any]

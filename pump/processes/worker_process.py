@@ -15,7 +15,7 @@ import attrs
 
 from ..clock import Clock
 from ..exit_codes import ExitCode
-from ..health.wire import Answer, Request
+from ..http.wire import Answer, Request
 from ..performer import STEADY_S
 from .ipc import (
     ATTACHED,

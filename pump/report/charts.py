@@ -5,14 +5,14 @@ Colours are classes; the page's style gives them, for light and for dark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from html import escape
 from math import ceil, floor, log10
 from typing import Any, NamedTuple
 
 from ..observability.redaction import scrub
-from .tables import ResultColumn, ValueKind
+from .tables import ValueKind
 
 _MIN_COLUMNS = 8
 """So that one column alone is no wall."""
@@ -119,12 +119,6 @@ def spread(low: float, points: Sequence[float], high: float) -> str:
         f'<rect class="body" x="{p50:.1f}" y="4" width="{max(p99 - p50, 1):.1f}" height="6" '
         f'rx="3"/>{circles}</svg>'
     )
-
-
-def legend(entries: Sequence[tuple[str, str]]) -> str:
-    """Names beside their colours."""
-    listed = "".join(f'<li><i class="{style}"></i>{text(name)}</li>' for name, style in entries)
-    return f'<ul class="legend">{listed}</ul>'
 
 
 def _height(parts: Sequence[Part]) -> float:
@@ -308,19 +302,27 @@ def _pattern(span: Span, step_us: int) -> str:
     return "%H:%M" if step_us >= _MINUTE_US else "%H:%M:%S"
 
 
-# Markup: values as people read them, and texts that cannot be anything but text.
+# Formats: values as people read them, and texts that can be printed.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FURTHEST = timedelta(days=2_900_000)
-NOTHING = '<span class="none">–</span>'
 _PLURAL = {True: "", False: "s"}
 _MAX_TEXT = 300
 
 
-def text(value: object) -> str:
-    """A value as text in a page: no markup, nothing unprintable, no credentials that show."""
+def legible(value: object) -> str:
+    """A value as text that can be printed, and shows no credentials. To be escaped."""
     said = scrub(str(value))
-    return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in said))
+    return said if said.isprintable() else "".join(map(_printable, said))
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else repr(character)[1:-1]
+
+
+def text(value: object) -> str:
+    """A value as text in markup."""
+    return escape(legible(value))
 
 
 def count(value: float) -> str:
@@ -379,54 +381,19 @@ _FORMATS: dict[ValueKind, Callable[[Any], str]] = {
     ValueKind.SHARE: share,
     ValueKind.RATE: rate,
     ValueKind.SECONDS: seconds,
+    ValueKind.TIME: lambda time_us: moment(time_us, "%Y-%m-%d %H:%M"),
 }
 
 
 def shown(value: Any, kind: ValueKind) -> str:
-    """The inside of a cell."""
+    """A value as a cell says it; nothing when there is none."""
     if value is None or value == "":
-        return NOTHING
+        return ""
     if kind is ValueKind.TEXT:
-        return text(value if len(value) <= _MAX_TEXT else f"{value[:_MAX_TEXT]}…")
-    if kind is ValueKind.TIME:
-        return f'<span title="{moment(value)} UTC">{moment(value, "%Y-%m-%d %H:%M")}</span>'
-    return (
-        '<span class="zero">0</span>'
-        if value == 0 and kind is ValueKind.COUNT
-        else escape(_FORMATS[kind](value))
-    )
+        return value if len(value) <= _MAX_TEXT else f"{value[:_MAX_TEXT]}…"
+    return _FORMATS[kind](value)
 
 
 def plural(number: int, noun: str) -> str:
     """1 file, 2 files."""
     return f"{number:,} {noun}{_PLURAL[number == 1]}"
-
-
-def table(
-    caption: str,
-    columns: Sequence[ResultColumn],
-    rows: Iterable[Sequence[str]],
-    *,
-    note: str = "",
-) -> str:
-    """A table whose cells are markup already, under headings that stay in sight."""
-    head = "".join(
-        f'<th scope="col" class="{each.kind}" title="{text(each.meaning)}">'
-        f"{text(each.name.replace('_', ' '))}</th>"
-        for each in columns
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td class="{each.kind}">{cell}</td>' for each, cell in zip(columns, row, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    body = body or f'<tr><td class="empty" colspan="{len(columns)}">Nothing.</td></tr>'
-    below = f'<p class="note">{note}</p>' if note else ""
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}"><table>'
-        f'<caption class="hidden">{text(caption)}</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>{below}"
-    )

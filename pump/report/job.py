@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import attrs
@@ -67,6 +68,7 @@ def run_report(
     page. `ConfigurationError` for a folder or a ledger that cannot be used; `StorageFailed` when
     the engine gives up, though every file is sound.
     """
+    _check_installed()
     claim(options.out, force=options.force)
     started_s = clock.now_s()
     with tempfile.TemporaryDirectory(prefix=WORK_PREFIX, dir=options.out) as folder:
@@ -93,6 +95,12 @@ def run_report(
         "total": ended_s - started_s,
     }
     return Report(page=page, results=results, skipped=source.skipped, timings=timings)
+
+
+def _check_installed() -> None:
+    # At once, and not after minutes, when the page is made.
+    if find_spec("jinja2") is None:
+        raise ConfigurationError("jinja2", "not installed", "try: pip install 'pumphouse[report]'")
 
 
 def _source(options: ReportOptions, scratch: Path) -> Source:

@@ -1,72 +1,144 @@
-"""The page: all of a report in one file of HTML that needs nothing else, not even a script."""
+"""The page: all of a report in one file of HTML that needs nothing else, not even a script.
+
+What it says is decided here, how it looks in `page.html.jinja` and `page.css`. The template escapes
+every value, so a text of the ledger is a text and nothing else; its policy has the browser load and
+run nothing, whatever got past that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
+
+from jinja2 import Environment, StrictUndefined, Template
 
 from . import charts
 from .charts import (
-    NOTHING,
     Part,
     Series,
     Span,
     compact,
     count,
+    legible,
     moment,
     plural,
     rate,
     seconds,
     share,
     shown,
-    table,
-    text,
 )
 from .job import Heading
 from .queries import ALL_TYPES
 from .tables import BY_NAME, ResultColumn, Results, ValueKind
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""Whatever a text of the ledger may get past the escaping, the browser loads and runs nothing."""
-
 
 def rendered(results: Results, heading: Heading) -> str:
     """The whole page."""
     totals = _totals(results)
-    span = _span(results, totals)
-    has_dead_letters = bool(results["dead_letter_groups"]) or bool(totals["dead_letters"])
-    shown = [
-        ("Volume", "volume", volume(results, span)),
-        ("Failures", "failures", clusters(results)),
-        ("Latency", "latency", latency(results, span)),
-        ("Retries", "retries", retries(results)),
-        ("Poison", "poison", poison(results)),
-        ("Dead letters", "dead-letters", dead_letters(results)),
-        ("First seen", "seen", seen(results)),
-    ]
-    if not has_dead_letters:
-        shown = [each for each in shown if each[1] != "dead-letters"]
-    links = "".join(f'<li><a href="#{anchor}">{name}</a></li>' for name, anchor, _ in shown)
-    body = "".join(
-        f'<section id="{anchor}"><h2>{name}</h2>{inside}</section>'
-        for name, anchor, inside in shown
+    return _template().render(
+        heading=heading,
+        period=_period(totals),
+        made=moment(round(heading.made_at_s * 1e6), "%Y-%m-%d %H:%M"),
+        tiles=list(_tiles(totals, results)),
+        skipped_count=plural(len(heading.skipped), "file"),
+        sections=list(_sections(results, totals)),
     )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>Pumphouse report</title><style>{STYLE}</style></head><body>"
-        f"{_header(heading, totals)}"
-        f'<nav aria-label="Sections"><ul>{links}</ul></nav><main>'
-        f"{''.join(_tiles(totals, results))}{_skipped(heading)}{body}</main>{_footer()}"
-        "</body></html>\n"
+
+
+@cache
+def _template() -> Template:
+    here = files(__package__)
+    environment = Environment(
+        autoescape=True,
+        finalize=_finalized,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
     )
+    style = here.joinpath("page.css").read_text(encoding="utf-8")
+    environment.globals.update(style=style, zip=zip)
+    return environment.from_string(here.joinpath("page.html.jinja").read_text(encoding="utf-8"))
+
+
+def _finalized(value: object) -> object:
+    # Markup is what a macro made, or what the template calls safe.
+    return value if hasattr(value, "__html__") else legible(value)
+
+
+class Tile(NamedTuple):
+    """A number that stands above the rest."""
+
+    name: str
+    value: str
+    note: str
+    is_bad: bool = False
+
+
+class Cell(NamedTuple):
+    """A cell of a table: its text, or what a form other than a text is drawn from."""
+
+    value: Any
+    form: Literal["text", "zero", "code", "chart", "mix", "pattern"] = "text"
+    title: str = ""
+
+
+class Mix(NamedTuple):
+    """Proportions, in words and as styles with their widths in percent."""
+
+    said: str
+    parts: list[tuple[str, str]]
+
+
+class Said(NamedTuple):
+    """A paragraph, or a heading."""
+
+    said: str
+    style: str = ""
+    form: str = "paragraph"
+
+
+class Figure(NamedTuple):
+    """A chart with its title; names with their styles are its legend."""
+
+    title: str
+    chart: str
+    legend: Sequence[tuple[str, str]] = ()
+    form: str = "figure"
+
+
+class Table(NamedTuple):
+    """A table, under headings that stay in sight."""
+
+    caption: str
+    columns: Sequence[ResultColumn]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+    title: str = ""
+    form: str = "table"
+
+
+Blocks = Iterator[Said | Figure | Table]
+
+
+class Section(NamedTuple):
+    """A part of the page that its navigation leads to."""
+
+    name: str
+    anchor: str
+    blocks: list[Said | Figure | Table]
 
 
 def _totals(results: Results) -> dict[str, Any]:
     [row] = results["totals"]
     return dict(zip((each.name for each in BY_NAME["totals"].columns), row, strict=True))
+
+
+def _period(totals: dict[str, Any]) -> str:
+    if totals["first_seen"] is None:
+        return "no outcomes"
+    return f"{moment(totals['first_seen'])} to {moment(totals['last_seen'])} UTC"
 
 
 def _span(results: Results, totals: dict[str, Any]) -> Span | None:
@@ -78,78 +150,45 @@ def _span(results: Results, totals: dict[str, Any]) -> Span | None:
     return Span(first_us, bucket_us, (last_us - first_us) // bucket_us + 1)
 
 
-def _header(heading: Heading, totals: dict[str, Any]) -> str:
-    scope = heading.scope
-    source = "no ledger" if heading.ledger is None else f"<b>{text(heading.ledger)}</b>"
-    if totals["first_seen"] is None:
-        period = "no outcomes"
-    else:
-        period = f"{moment(totals['first_seen'])} to {moment(totals['last_seen'])} UTC"
-    types = f" · only {text(', '.join(scope.types))}" if scope.types else ""
-    made = moment(round(heading.made_at_s * 1e6), "%Y-%m-%d %H:%M")
-    return (
-        f'<header><h1>What became of messages</h1><p class="about">{source} · {text(period)}{types}'
-        f"<br>Made {text(made)} UTC by Pumphouse on {text(heading.engine)}</p></header>"
-    )
+def _sections(results: Results, totals: dict[str, Any]) -> Iterator[Section]:
+    span = _span(results, totals)
+    yield Section("Volume", "volume", list(volume(results, span)))
+    yield Section("Failures", "failures", list(clusters(results)))
+    yield Section("Latency", "latency", list(latency(results, span)))
+    yield Section("Retries", "retries", list(retries(results)))
+    yield Section("Poison", "poison", list(poison(results)))
+    if results["dead_letter_groups"] or totals["dead_letters"]:
+        yield Section("Dead letters", "dead-letters", list(dead_letters(results)))
+    yield Section("First seen", "seen", list(seen(results)))
 
 
-def _tiles(totals: dict[str, Any], results: Results) -> Iterator[str]:
+def _tiles(totals: dict[str, Any], results: Results) -> Iterator[Tile]:
     failure_rate = totals["failure_rate"] or 0.0
     rejected = totals["dead_lettered"] + totals["discarded"]
     messages = totals["messages"]
     retried = totals["messages_retried"] / messages if messages else 0.0
     run = [row for row in results["latency"] if row[:2] == ("run_s", ALL_TYPES)]
-    yield '<dl class="tiles">'
-    yield _tile("Deliveries", compact(totals["deliveries"]), f"{rate(totals['per_s'])} on average")
-    yield _tile("Messages", compact(messages), f"{share(retried)} needed more than one delivery")
-    yield _tile(
+    yield Tile("Deliveries", compact(totals["deliveries"]), f"{rate(totals['per_s'])} on average")
+    yield Tile("Messages", compact(messages), f"{share(retried)} needed more than one delivery")
+    yield Tile(
         "Failure rate",
         share(failure_rate),
         f"{count(totals['failed'])} of {count(totals['deliveries'])} deliveries",
         is_bad=failure_rate >= 0.05,
     )
-    yield _tile(
+    yield Tile(
         "Rejected",
         compact(rejected),
         f"{count(totals['dead_lettered'])} dead-lettered, {count(totals['discarded'])} discarded",
         is_bad=totals["discarded"] > 0,
     )
-    yield _tile(
+    yield Tile(
         "Handlers, p99",
         seconds(run[0][6]) if run else "–",
         f"half within {seconds(run[0][4])}" if run else "nothing was measured",
     )
-    yield _tile(
+    yield Tile(
         "Kinds of failure", count(totals["clusters"]), f"{len(results['poison'])} poison messages"
-    )
-    yield "</dl>"
-
-
-def _tile(name: str, value: str, note: str, *, is_bad: bool = False) -> str:
-    style = "tile bad" if is_bad else "tile"
-    return (
-        f'<div class="{style}"><dt>{text(name)}</dt><dd>{text(value)}<small>{text(note)}</small>'
-        "</dd></div>"
-    )
-
-
-def _skipped(heading: Heading) -> str:
-    if not heading.skipped:
-        return ""
-    listed = "".join(
-        f"<li><code>{text(path)}</code>: {text(why)}</li>" for path, why in heading.skipped[:50]
-    )
-    return (
-        f'<section class="warn"><h2>{plural(len(heading.skipped), "file")} passed over</h2>'
-        f"<p>What is in them is missing from this report.</p><ul>{listed}</ul></section>"
-    )
-
-
-def _footer() -> str:
-    return (
-        "<footer><p>Times are UTC. A delivery counts once, however often its row was written. "
-        "Percentiles are exact to three digits. Every table lies beside this page as Parquet: "
-        "<code>duckdb -c \"FROM 'clusters.parquet'\"</code>.</p></footer>"
     )
 
 
@@ -165,14 +204,15 @@ _STATUSES = (
     ("lease-lost", "lost"),
 )
 _PERCENTILES = (("p50", "p50"), ("p90", "p90"), ("p99", "p99"))
-_NOTHING_YET = '<p class="empty">There are no outcomes in this stretch of time.</p>'
+_NOTHING_YET = Said("There are no outcomes in this stretch of time.", style="empty")
 Row = Sequence[Any]
 
 
-def volume(results: Results, span: Span | None) -> str:
+def volume(results: Results, span: Span | None) -> Blocks:
     """Over time; by type, queue and reason."""
     if span is None:
-        return _NOTHING_YET
+        yield _NOTHING_YET
+        return
     volumes = [_named("volumes", row) for row in results["volumes"]]
     series = [
         Series(name, style, {row["start"]: row[name.replace("-", "_")] for row in volumes})
@@ -180,31 +220,31 @@ def volume(results: Results, span: Span | None) -> str:
     ]
     present = [each for each in series if any(each.values.values())]
     failures = {row["start"]: row["failure_rate"] for row in volumes if row["deliveries"]}
-    return (
-        _figure(
-            "Deliveries by outcome",
-            charts.stacked(span, present, "Deliveries over time, by outcome"),
-            charts.legend([(each.name, each.style) for each in present]),
-        )
-        + _figure(
-            "Failure rate",
-            charts.shares(
-                span,
-                Series("failure rate", "dead", failures),
-                "Share of deliveries that failed, over time",
-            ),
-        )
-        + _breakdown(results, "types", "By type")
-        + _breakdown(results, "queues", "By queue")
-        + _breakdown(results, "reasons", "Rejections by reason")
+    yield Figure(
+        "Deliveries by outcome",
+        charts.stacked(span, present, "Deliveries over time, by outcome"),
+        [(each.name, each.style) for each in present],
     )
+    failed = Series("failure rate", "dead", failures)
+    yield Figure(
+        "Failure rate",
+        charts.shares(span, failed, "Share of deliveries that failed, over time"),
+    )
+    yield from _breakdown(results, "types", "By type")
+    yield from _breakdown(results, "queues", "By queue")
+    yield from _breakdown(results, "reasons", "Rejections by reason")
 
 
-def clusters(results: Results) -> str:
+def clusters(results: Results) -> Blocks:
     """Failures that are alike."""
     rows = [_named("clusters", row) for row in results["clusters"]]
     if not rows:
-        return "<p>No failure left a text.</p>"
+        yield Said("No failure left a text.")
+        return
+    yield Said(
+        "Failures whose texts are the same but for numbers, ids, quoted texts, paths and "
+        "addresses. The most frequent first."
+    )
     most = rows[0]["count"]
     columns = _columns("clusters", "count", "share", "messages", "dead_lettered")
     columns += [ResultColumn("pattern", ValueKind.TEXT, "what they have in common")]
@@ -212,41 +252,37 @@ def clusters(results: Results) -> str:
     cells = [
         [
             *_cells(columns[:4], row),
-            _pattern(row, row["count"] / most),
+            Cell((row, f"{max(row['count'] / most * 100, 0.5):.1f}"), "pattern"),
             *_cells(columns[5:], row),
         ]
         for row in rows[:MAX_ROWS]
     ]
-    made = table("Clusters of failures", columns, cells, note=_more(rows, "clusters"))
-    return (
-        "<p>Failures whose texts are the same but for numbers, ids, quoted texts, paths and "
-        f"addresses. The most frequent first.</p>{made}"
-    )
+    yield Table("Clusters of failures", columns, cells, _more(rows, "clusters"))
 
 
-def latency(results: Results, span: Span | None) -> str:
+def latency(results: Results, span: Span | None) -> Blocks:
     """How long handlers ran, and how old messages became."""
     if span is None or not results["latency"]:
-        return "<p>Nothing was measured.</p>"
+        yield Said("Nothing was measured.")
+        return
     over_time = [_named("latency_over_time", row) for row in results["latency_over_time"]]
     series = [
         Series(name, style, {row["start"]: row[f"{name}_s"] for row in over_time})
         for name, style in _PERCENTILES
     ]
-    legend = charts.legend(_PERCENTILES)
-    chart = charts.times(span, series, "Percentiles of handlers' running times, over time")
-    return (
-        (_figure("How long handlers ran", chart, legend) if over_time else "")
-        + _times(results, "run_s", "Handlers' running time (run_s) by type")
-        + _times(results, "age_s", "Age of messages at their outcome (age_s) by type")
-    )
+    if over_time:
+        chart = charts.times(span, series, "Percentiles of handlers' running times, over time")
+        yield Figure("How long handlers ran", chart, _PERCENTILES)
+    yield from _times(results, "run_s", "Handlers' running time (run_s) by type")
+    yield from _times(results, "age_s", "Age of messages at their outcome (age_s) by type")
 
 
-def retries(results: Results) -> str:
+def retries(results: Results) -> Blocks:
     """Attempts, and what became of messages in the end."""
     attempts = [_named("attempts", row) for row in results["attempts"]]
     if not attempts:
-        return "<p>There were no deliveries.</p>"
+        yield Said("There were no deliveries.")
+        return
     numbers = sorted({row["attempts"] for row in attempts})
     values = [
         (
@@ -258,52 +294,43 @@ def retries(results: Results) -> str:
         )
         for number in numbers
     ]
+    title = "Deliveries by number of the attempt"
+    yield Figure(title, charts.columns(values, title), _STATUSES)
+    yield Said("What became of messages in the end", form="heading")
     columns = list(BY_NAME["messages"].columns)
     cells = [_cells(columns, _named("messages", row)) for row in results["messages"][:MAX_ROWS]]
-    return (
-        _figure(
-            "Deliveries by number of the attempt",
-            charts.columns(values, "Deliveries by number of the attempt"),
-            charts.legend(_STATUSES),
-        )
-        + "<h3>What became of messages in the end</h3>"
-        + table(
-            "Messages by their last outcome",
-            columns,
-            cells,
-            note=_more(results["messages"], "messages"),
-        )
-    )
+    note = _more(results["messages"], "messages")
+    yield Table("Messages by their last outcome", columns, cells, note)
 
 
-def poison(results: Results) -> str:
+def poison(results: Results) -> Blocks:
     """Messages that fail again and again."""
-    return (
-        "<p>Messages with five failures or attempts, or that were rejected twice: also those that "
-        f"were sent again and failed again.</p>{_whole(results, 'poison', codes=('message_id',))}"
+    yield Said(
+        "Messages with five failures or attempts, or that were rejected twice: also those that "
+        "were sent again and failed again."
     )
+    yield _whole(results, "poison", codes=("message_id",))
 
 
-def dead_letters(results: Results) -> str:
+def dead_letters(results: Results) -> Blocks:
     """What lies in dead-letter queues."""
-    return (
-        "<p>What lay in the dead-letter queues when this report was made.</p>"
-        f"{_whole(results, 'dead_letter_groups', codes=('pattern', 'example_message_id'))}"
-    )
+    yield Said("What lay in the dead-letter queues when this report was made.")
+    yield _whole(results, "dead_letter_groups", codes=("pattern", "example_message_id"))
 
 
-def seen(results: Results) -> str:
+def seen(results: Results) -> Blocks:
     """The latest newcomers first."""
     rows = sorted(results["seen"], key=lambda row: (-row[3], row[0], row[1]))
-    return (
-        "<p>When each type, queue, reason and kind of failure was first and last met in this "
-        f"stretch of time. The newest first.</p>{_whole({'seen': rows}, 'seen')}"
+    yield Said(
+        "When each type, queue, reason and kind of failure was first and last met in this "
+        "stretch of time. The newest first."
     )
+    yield _whole({"seen": rows}, "seen")
 
 
-def _breakdown(results: Results, name: str, title: str) -> str:
+def _breakdown(results: Results, name: str, title: str) -> Blocks:
     if not results[name]:
-        return ""
+        return
     declared = BY_NAME[name].columns
     columns = [
         declared[0],
@@ -312,76 +339,54 @@ def _breakdown(results: Results, name: str, title: str) -> str:
     ]
     cells = [
         [
-            shown(row[0], ValueKind.TEXT),
+            _cell(row[0], ValueKind.TEXT),
             _mix(_named(name, row)),
             *_cells(columns[2:], _named(name, row)),
         ]
         for row in results[name][:MAX_ROWS]
     ]
-    return f"<h3>{title}</h3>{table(title, columns, cells, note=_more(results[name], name))}"
+    yield Table(title, columns, cells, _more(results[name], name), title)
 
 
-def _times(results: Results, metric: str, title: str) -> str:
+def _times(results: Results, metric: str, title: str) -> Blocks:
     rows = [_named("latency", row) for row in results["latency"] if row[0] == metric]
     if not rows:
-        return ""
+        return
     low = min(row["p50_s"] for row in rows)
     high = max(row["max_s"] for row in rows)
     columns = [ResultColumn("spread", ValueKind.TEXT, "p50, p90 and p99 on a scale of decades")]
     columns = [*_columns("latency", "type"), *columns, *BY_NAME["latency"].columns[2:]]
     cells = [
-        [
-            shown(row["type"], ValueKind.TEXT),
-            charts.spread(low, [row[each] for each in ("p50_s", "p90_s", "p99_s", "max_s")], high),
-            *_cells(columns[2:], row),
-        ]
+        [_cell(row["type"], ValueKind.TEXT), _spread(low, row, high), *_cells(columns[2:], row)]
         for row in rows[:MAX_ROWS]
     ]
-    return f"<h3>{title}</h3>{table(title, columns, cells, note=_more(rows, 'latency'))}"
+    yield Table(title, columns, cells, _more(rows, "latency"), title)
 
 
-def _whole(results: Results, name: str, *, codes: tuple[str, ...] = ()) -> str:
+def _spread(low: float, row: dict[str, Any], high: float) -> Cell:
+    points = [row[each] for each in ("p50_s", "p90_s", "p99_s", "max_s")]
+    return Cell(charts.spread(low, points, high), "chart")
+
+
+def _whole(results: Results, name: str, *, codes: tuple[str, ...] = ()) -> Table:
     columns = list(BY_NAME[name].columns)
-    cells = [
-        [
-            f"<code>{cell}</code>" if column.name in codes and cell != NOTHING else cell
-            for column, cell in zip(columns, _cells(columns, _named(name, row)), strict=True)
-        ]
-        for row in results[name][:MAX_ROWS]
-    ]
-    return table(BY_NAME[name].meaning, columns, cells, note=_more(results[name], name))
+    cells = [_cells(columns, _named(name, row), codes) for row in results[name][:MAX_ROWS]]
+    return Table(BY_NAME[name].meaning, columns, cells, _more(results[name], name))
 
 
-def _pattern(row: dict[str, Any], part: float) -> str:
-    return (
-        f'<div class="pattern"><code>{text(row["pattern"])}</code>'
-        f'<div class="meter"><i class="dead" style="width:{max(part * 100, 0.5):.1f}%"></i></div>'
-        f"<small>{text(row['types'])} · {text(row['queues'])}</small>"
-        f"<details><summary>the last of them</summary><code>{text(row['example'])}</code>"
-        f"<br>message <code>{text(row['example_message_id'])}</code>, fingerprint "
-        f"<code>{text(row['fingerprint'])}</code></details></div>"
-    )
-
-
-def _mix(row: dict[str, Any]) -> str:
+def _mix(row: dict[str, Any]) -> Cell:
     total = row["deliveries"]
     if not total:
-        return NOTHING
+        return Cell("")
     parts = [
         (name, style, row[name.replace("-", "_")] / total)
         for name, style in _STATUSES
         if row[name.replace("-", "_")]
     ]
     said = ", ".join(f"{name} {share(part)}" for name, _, part in parts)
-    bars = "".join(
-        f'<i class="{style}" style="width:{max(part * 100, 0.8):.2f}%"></i>'
-        for _, style, part in parts
+    return Cell(
+        Mix(said, [(style, f"{max(part * 100, 0.8):.2f}") for _, style, part in parts]), "mix"
     )
-    return f'<div class="mix" title="{text(said)}">{bars}</div>'
-
-
-def _figure(title: str, chart: str, legend: str = "") -> str:
-    return f"<figure><figcaption><span>{text(title)}</span>{legend}</figcaption>{chart}</figure>"
 
 
 def _named(name: str, row: Row) -> dict[str, Any]:
@@ -393,8 +398,19 @@ def _columns(name: str, *wanted: str) -> list[ResultColumn]:
     return [by_name[each] for each in wanted]
 
 
-def _cells(columns: Sequence[ResultColumn], row: dict[str, Any]) -> list[str]:
-    return [shown(row[each.name], each.kind) for each in columns]
+def _cells(
+    columns: Sequence[ResultColumn], row: dict[str, Any], codes: tuple[str, ...] = ()
+) -> list[Cell]:
+    return [_cell(row[each.name], each.kind, is_code=each.name in codes) for each in columns]
+
+
+def _cell(value: Any, kind: ValueKind, *, is_code: bool = False) -> Cell:
+    said = shown(value, kind)
+    if is_code:
+        return Cell(said, "code")
+    if kind is ValueKind.TIME and value is not None:
+        return Cell(said, title=f"{moment(value)} UTC")
+    return Cell(said, "zero" if kind is ValueKind.COUNT and value == 0 else "text")
 
 
 def _more(rows: Sequence[object], name: str) -> str:
@@ -404,110 +420,3 @@ def _more(rows: Sequence[object], name: str) -> str:
 
 def _sum(rows: Sequence[dict[str, Any]], attempts: int, name: str) -> float:
     return float(sum(row[name] for row in rows if row["attempts"] == attempts))
-
-
-# The page's style: one text, put into the page, for light and for dark.
-
-STYLE = """
-:root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1a2230;--soft:#5b6678;--faint:#98a2b3;
---edge:#e2e6ec;--head:#f0f2f6;--accent:#0f6b74;--ok:#2a8c8f;--retry:#e0a128;--dead:#cc3f39;
---gone:#7d2f63;--lost:#8791a8;--p50:#2a8c8f;--p90:#e0a128;--p99:#cc3f39;
---shadow:0 1px 2px #1018280d}
-@media(prefers-color-scheme:dark){:root{--bg:#10141b;--card:#181e27;--ink:#e7ebf1;--soft:#a3afc0;
---faint:#67748a;--edge:#2a3342;--head:#1f2733;--accent:#5fc7cb;--ok:#4bb3b3;--retry:#efb94f;
---dead:#f2726b;--gone:#cf82b4;--lost:#8c97ad;--p50:#4bb3b3;--p90:#efb94f;--p99:#f2726b;
---shadow:none}}
-*{box-sizing:border-box}
-html{scroll-behavior:smooth;scroll-padding-top:3.5rem}
-@media(prefers-reduced-motion:reduce){html{scroll-behavior:auto}}
-body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,
-"Segoe UI",Roboto,"Helvetica Neue",sans-serif;-webkit-text-size-adjust:100%}
-header,main,footer{max-width:1280px;margin:0 auto;padding:0 24px}
-header{padding-top:32px;padding-bottom:8px}
-h1{font-size:26px;line-height:1.2;margin:0 0 6px;letter-spacing:-.01em}
-h2{font-size:18px;margin:0;letter-spacing:-.005em}
-h3{font-size:14px;margin:20px 0 8px;color:var(--soft);font-weight:600}
-p{margin:6px 0}
-.about{color:var(--soft);margin:0}
-.about b{color:var(--ink);font-weight:600;overflow-wrap:anywhere}
-nav{position:sticky;top:0;z-index:3;background:var(--bg);border-bottom:1px solid var(--edge)}
-nav ul{max-width:1280px;margin:0 auto;padding:0 24px;display:flex;gap:20px;list-style:none;
-overflow-x:auto}
-nav a{display:block;padding:10px 0;color:var(--soft);text-decoration:none;white-space:nowrap;
-font-size:14px}
-nav a:hover,nav a:focus-visible{color:var(--accent)}
-a:focus-visible,summary:focus-visible,.scroll:focus-visible{outline:2px solid var(--accent);
-outline-offset:2px;border-radius:4px}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(165px,1fr));gap:12px;margin:20px 0}
-.tile{background:var(--card);border:1px solid var(--edge);border-radius:10px;padding:14px 16px;
-box-shadow:var(--shadow)}
-.tile dt{color:var(--soft);font-size:13px;margin:0}
-.tile dd{margin:2px 0 0;font-size:26px;line-height:1.2;font-weight:650;letter-spacing:-.02em;
-font-variant-numeric:tabular-nums}
-.tile dd small{display:block;font-size:12.5px;font-weight:400;color:var(--soft);letter-spacing:0;
-margin-top:3px;line-height:1.35}
-.tile.bad dd{color:var(--dead)}
-section{background:var(--card);border:1px solid var(--edge);border-radius:12px;padding:20px 22px;
-margin:16px 0;box-shadow:var(--shadow)}
-section>p{color:var(--soft);max-width:75ch;margin:2px 0 14px}
-figure{margin:16px 0 0}
-figcaption{display:flex;flex-wrap:wrap;gap:4px 20px;justify-content:space-between;
-align-items:baseline;font-weight:600;font-size:14px;margin-bottom:6px}
-.legend{display:flex;flex-wrap:wrap;gap:4px 16px;list-style:none;margin:0;padding:0;
-font-weight:400;font-size:13px;color:var(--soft)}
-.legend i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px}
-.plot{overflow-x:auto}
-.plot svg{display:block;width:100%;min-width:620px;height:auto}
-svg .grid{stroke:var(--edge);stroke-width:1}
-svg .tick{stroke:var(--faint);stroke-width:1}
-svg .axis{fill:var(--soft);font-size:12px;font-variant-numeric:tabular-nums}
-svg .line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
-svg .area{opacity:.16;stroke:none}
-svg .hover{fill:transparent}
-svg .hover:hover,svg g:hover rect{fill-opacity:.75}
-svg .hover:hover{fill:var(--ink);fill-opacity:.07}
-.ok{fill:var(--ok);background:var(--ok)}.retry{fill:var(--retry);background:var(--retry)}
-.dead{fill:var(--dead);background:var(--dead)}.gone{fill:var(--gone);background:var(--gone)}
-.lost{fill:var(--lost);background:var(--lost)}.p50{fill:var(--p50);background:var(--p50)}
-.p90{fill:var(--p90);background:var(--p90)}.p99{fill:var(--p99);background:var(--p99)}
-.line.dead{stroke:var(--dead)}.line.p50{stroke:var(--p50)}.line.p90{stroke:var(--p90)}
-.line.p99{stroke:var(--p99)}
-.spread{vertical-align:middle}
-.spread .rail{stroke:var(--faint);stroke-width:1.5}
-.spread .body{fill:var(--edge)}
-.scroll{max-height:460px;overflow:auto;border:1px solid var(--edge);border-radius:8px}
-table{border-collapse:separate;border-spacing:0;width:100%;font-size:13.5px;
-font-variant-numeric:tabular-nums}
-th,td{text-align:left;padding:7px 10px;border-bottom:1px solid var(--edge);vertical-align:top}
-tbody tr:last-child td{border-bottom:0}
-th{position:sticky;top:0;background:var(--head);font-weight:600;font-size:12.5px;
-color:var(--soft);white-space:nowrap;z-index:1}
-.count,.share,.rate,.seconds{text-align:right;white-space:nowrap}
-td.time{white-space:nowrap;color:var(--soft)}
-td.text{overflow-wrap:break-word;min-width:5em;max-width:34em}
-tbody tr:hover td{background:var(--head)}
-.none,.zero{color:var(--faint)}
-.empty{color:var(--soft);padding:18px 12px;text-align:center}
-code,.id{font:12.5px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;
-overflow-wrap:anywhere}
-td.text>code{display:block;min-width:12em}
-.pattern{min-width:22em;max-width:46em}
-.pattern code{display:block}
-.pattern small{color:var(--soft);display:block;margin-top:4px}
-.meter{height:5px;border-radius:3px;background:var(--edge);margin-top:6px;overflow:hidden}
-.meter i{display:block;height:100%;border-radius:3px}
-.mix{display:flex;height:8px;min-width:110px;border-radius:3px;overflow:hidden;margin-top:7px;
-background:var(--edge)}
-details{margin-top:5px;font-size:12.5px;color:var(--soft)}
-summary{cursor:pointer;width:max-content;max-width:100%}
-.note{font-size:13px;color:var(--soft);margin:8px 2px 0}
-.warn{border-left:4px solid var(--retry)}
-.warn ul{margin:6px 0 0;padding-left:20px;font-size:13.5px}
-.hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);
-white-space:nowrap}
-footer{color:var(--soft);font-size:13px;padding-bottom:48px}
-@media(max-width:640px){header,main,footer,nav ul{padding-left:14px;padding-right:14px}
-section{padding:16px 14px}}
-@media print{nav{display:none}.scroll{max-height:none;overflow:visible}body{background:#fff}
-section,.tile{box-shadow:none;break-inside:avoid}}
-"""

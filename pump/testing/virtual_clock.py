@@ -8,6 +8,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -158,7 +159,7 @@ class VirtualClock(Clock):
         quiet_rounds = 0
         for _ in range(self._max_rounds):
             await yield_to_loop()
-            if self._has_ready_callbacks() or any(map(_is_runnable, self._others())):
+            if self._is_anything_runnable():
                 quiet_rounds = 0
                 continue
             quiet_rounds += 1
@@ -166,8 +167,11 @@ class VirtualClock(Clock):
                 continue
             under_way = _work_in_threads(asyncio.get_running_loop())
             in_threads = under_way.difference(self._given_up)
-            if not in_threads and not any(map(_waits_for_a_thread, self._others())):
-                return
+            if not in_threads and not any(map(self._waits_for_a_thread, self._others())):
+                if not await self._outwait_others():
+                    return
+                quiet_rounds = 0
+                continue
             if SYSTEM_CLOCK.now_s() >= patience_ends_s:
                 self._given_up.update(in_threads)
                 return
@@ -175,14 +179,28 @@ class VirtualClock(Clock):
         busy = ", ".join(task.get_name() for task in self._others() if _is_runnable(task))
         raise RuntimeError(f"still busy after {self._max_rounds} rounds: {busy or 'callbacks'}")
 
+    def _waits_for_a_thread(self, task: asyncio.Task[Any]) -> bool:
+        return waits_for_a_thread(task)
+
+    async def _outwait_others(self) -> bool:
+        """Wait for work that neither the loop nor its executors show, and say whether there was
+        any; for clocks of programs that work elsewhere too, such as behind a socket.
+        """
+        return False
+
     def _others(self) -> list[asyncio.Task[Any]]:
         return [task for task in asyncio.all_tasks() if task not in self._settling]
 
-    def _has_ready_callbacks(self) -> bool:
+    def _is_anything_runnable(self) -> bool:
         # asyncio's own loops only; elsewhere looking at the tasks, for a few rounds, has to do.
+        ready = getattr(asyncio.get_running_loop(), "_ready", None)
+        if ready is not None and len(self._settling) == 1:
+            # A task that can run is among the callbacks: no need to look at every task there is.
+            return bool(ready)
         # The other tasks inside settle() are always ready, and wait for us as we for them.
-        ready = getattr(asyncio.get_running_loop(), "_ready", ())
-        return len(ready) >= len(self._settling)
+        if ready is not None and len(ready) >= len(self._settling):
+            return True
+        return any(map(_is_runnable, self._others()))
 
     def _fire_next(self, end_s: float) -> bool:
         self._drop_cancelled()
@@ -234,26 +252,42 @@ def _is_runnable(task: asyncio.Task[Any]) -> bool:
     return waiter is None or waiter.done()
 
 
-def _waits_for_a_thread(task: asyncio.Task[Any]) -> bool:
+def waits_for_a_thread(task: asyncio.Task[Any], *, but_in: str = "") -> bool:
+    """Whether what a task waits for is done in a thread, and not by that module."""
     waiter = getattr(task, "_fut_waiter", None)
     # asyncio ties a future to an executor's through this callback.
     for callback, _ in getattr(waiter, "_callbacks", None) or ():
         if getattr(callback, "__name__", "") == "_call_check_cancel":
-            return True
+            return not but_in or _innermost_module(task.get_coro()) != but_in
     return _innermost_module(task.get_coro()) in _THREADED_MODULES
 
 
 def _innermost_module(awaited: Any) -> str:
-    module = ""
+    innermost = None
     while awaited is not None:
-        if type(awaited).__name__ in _OPAQUE:
+        kind: Any = type(awaited)
+        if kind.__name__ in _OPAQUE:
             awaited = next(iter(gc.get_referents(awaited)), None)
-        frame = _first(awaited, "cr_frame", "gi_frame", "ag_frame")
-        if frame is not None:
-            module = frame.f_globals.get("__name__", "")
-        awaited = _first(awaited, "cr_await", "gi_yieldfrom", "ag_await")
-    return module
+            kind = type(awaited)
+        names = _names_in(kind)
+        if names is None:
+            break
+        innermost = getattr(awaited, names[0]) or innermost
+        awaited = getattr(awaited, names[1], None)
+    return innermost.f_globals.get("__name__", "") if innermost is not None else ""
 
 
-def _first(thing: Any, *names: str) -> Any:
-    return next((found for name in names if (found := getattr(thing, name, None))), None)
+@cache
+def _names_in(kind: type) -> tuple[str, str] | None:
+    """What its frame is called in such an awaitable, and what it awaits; None where it is a leaf.
+
+    By name, not by type: compiled coroutines have types of their own.
+    """
+    for frame, inner in (
+        ("cr_frame", "cr_await"),
+        ("gi_frame", "gi_yieldfrom"),
+        ("ag_frame", "ag_await"),
+    ):
+        if hasattr(kind, frame):
+            return frame, inner
+    return None

@@ -20,6 +20,13 @@ def servicebus() -> Iterator[ServiceBusPeer]:
         yield peer
 
 
+@pytest.fixture(scope="session")
+def travelling_servicebus() -> Iterator[ServiceBusPeer]:
+    """A peer whose time the tests of this process skip; it is later there than here."""
+    with servicebus_peer() as peer:
+        yield peer
+
+
 @pytest.fixture
 def own_servicebus() -> Iterator[Callable[[], ServiceBusPeer]]:
     """Start a peer of the test's own."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import structlog.testing
 
 from pump.exit_codes import ExitCode
-from pump.health.wire import Answer, Request
+from pump.http.wire import Answer, Request
 from pump.processes.ipc import DesiredStates
 from pump.processes.merged_reports import ProcessState, ProcessTally
 from pump.processes.supervisor import Supervisor

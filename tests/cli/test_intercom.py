@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from pump.health.wire import Answer, Request
+from pump.http.wire import Answer, Request
 from pump.performer import DesiredState
 from pump.processes.ipc import (
     IpcChannel,

@@ -4,7 +4,7 @@ import asyncio
 import socket
 
 from pump.clock import SYSTEM_CLOCK
-from pump.health.wire import Answer, Request
+from pump.http.wire import Answer, Request
 from pump.processes.ipc import IpcChannel, answer_said, encode
 from pump.processes.worker_process import WorkerProcess
 

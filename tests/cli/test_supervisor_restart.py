@@ -3,7 +3,7 @@
 import signal
 
 from pump.exit_codes import ExitCode
-from pump.health.wire import Request
+from pump.http.wire import Request
 from pump.performer import STEADY_S
 from pump.processes.control import ask_all
 from pump.processes.merged_reports import ProcessState

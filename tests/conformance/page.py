@@ -1,28 +1,25 @@
-"""Writes docs/conformance.md: `python -m tests.conformance.page` after adding a test.
+"""Writes docs/conformance.md: what is declared, and what the recorded runs say.
 
-A test claims a requirement by naming its number in its docstring, or in its class's.
+`make conformance` writes all of it, from the runs in `build/conformance` (`recording.py`).
+`python -m tests.conformance.page` writes anew what is declared, and keeps the results.
 """
 
 from __future__ import annotations
 
-import ast
-import re
-from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
+import sys
+from collections.abc import Iterator, Sequence
 
 from pump.capabilities import Capabilities
 
+from .claims import ROOT
 from .gateways import EVERY_GATEWAY
 from .operations import matrix
-from .titles import BUILT, INSTEAD, MEASURED_WAITS, TITLES
+from .recording import FOLDER, Record, records
+from .results import runs, table
+from .titles import INSTEAD, MEASURED_WAITS
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "conformance.md"
-CONTRACT = Path("pump/testing/contract")
 NAMED = [(name, gateway.capabilities) for name, gateway in EVERY_GATEWAY.items()]
-_NUMBER = re.compile(r"\b([RT])(\d+)(?:\s?[–-]\s?[RT]?(\d+))?\b")
-_SHOWN = 4
 PACE = (
     "is_durable",
     "is_shared",
@@ -39,12 +36,11 @@ PACE = (
 _INTRODUCTION = """\
 # Conformance
 
-Which tests hold each requirement, and what each gateway can do. This page is written by
-`python -m tests.conformance.page`, and a test fails when it is out of date.
+What each gateway can do, and what became of the tests of each requirement, gateway by gateway.
+This page is written by `make conformance`, from what the runs of the tests have written down.
 
 Tests in `pump/testing/contract` run against every gateway; a test that needs a
 capability the gateway does not declare is left out by that capability, never by name.
-*In part* means that tests touch a requirement which is not met as a whole yet.
 
 ## Gateways
 
@@ -80,43 +76,29 @@ times each, over loopback on a machine of two cores that others kept busy (a loa
 | server | late by |
 |---|---|
 """
-_REQUIREMENTS = """
-## Requirements
+RESULTS = "## Requirements"
+_REQUIREMENTS = f"""
+{RESULTS}
 
-| | requirement | held by |
-|---|---|---|
+*Passed* and how many tests: those that name the requirement, and are about the gateway. *Emulated*:
+they passed, and the gateway makes it up. *Raises*: asking for it is refused by that error, which a
+test holds; tests that passed beside it are of the parts that can be had. *Carried, not acted on*:
+the message keeps what it asks for. *Left out*: all of the tests need a capability that the gateway
+does not declare. *Not run*: there are tests, and none of the runs below ran them. A dash: nothing
+of the gateway's own is needed. Under *pump* is what holds whatever the gateway is; *`pump local`*
+is the SQS server. `python -m tests.conformance.claims R5` prints the tests of R5.
+
 """
 
 
-def claims() -> dict[str, list[str]]:
-    """The tests that claim each requirement, as `file::test`."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted([*(ROOT / "tests").rglob("test_*.py"), *(ROOT / CONTRACT).glob("*.py")]):
-        for name, text in _tests_of(path):
-            for number in _numbers(text):
-                found[number].append(f"{path.relative_to(ROOT).as_posix()}::{name}")
-    return found
-
-
-def _tests_of(path: Path) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
-            "test_"
-        ):
-            yield node.name, f"{ast.get_docstring(node) or ''} {node.name.replace('_', ' ')}"
-
-
-def _numbers(text: str) -> Iterator[str]:
-    for letter, first, last in _NUMBER.findall(text):
-        for number in range(int(first), int(last or first) + 1):
-            if f"{letter}{number}" in TITLES:
-                yield f"{letter}{number}"
-
-
-def render() -> str:
+def render(results: Sequence[str]) -> str:
     """The whole page."""
-    found = claims()
-    lines = [
+    return "\n".join([*declared(), *results, ""])
+
+
+def declared() -> list[str]:
+    """What comes before the results, and needs no run."""
+    return [
         *_INTRODUCTION.splitlines(),
         *matrix(NAMED),
         *_REMARKS.splitlines(),
@@ -127,21 +109,19 @@ def render() -> str:
         *(f"| {server} | {late} |" for server, late in MEASURED_WAITS),
         *_REQUIREMENTS.splitlines(),
     ]
-    for number, title in TITLES.items():
-        tests = sorted(set(found.get(number, [])))
-        lines.append(f"| {number} | {title} | {_held_by(number, tests)} |")
-    return "\n".join([*lines, ""])
 
 
-def _held_by(number: str, tests: list[str]) -> str:
-    if not tests:
-        return "*nothing yet: comes with a later gateway or part*"
-    lines = [f"`{test}`" for test in tests[:_SHOWN]]
-    if len(tests) > _SHOWN:
-        lines.append(f"and {len(tests) - _SHOWN} more")
-    if number not in BUILT:
-        lines.insert(0, "*in part; the rest comes with a later gateway or part:*")
-    return "<br>".join(lines)
+def results_of(found: Sequence[Record]) -> list[str]:
+    """What comes after them."""
+    return [*runs(found), "", *table(found)]
+
+
+def written_results(page: str) -> list[str]:
+    """The results that a page has already."""
+    _, _, rest = page.partition(RESULTS)
+    lines = rest.splitlines()
+    first = next((at for at, line in enumerate(lines) if line.startswith("| ")), len(lines))
+    return lines[first:]
 
 
 def _held_otherwise() -> Iterator[str]:
@@ -165,5 +145,14 @@ def _cell(capabilities: Capabilities, name: str) -> str:
     return f"{value:g}"
 
 
+def main(*arguments: str) -> None:
+    """Write the page; `--recorded` takes the results from the runs that were recorded."""
+    if "--recorded" in arguments:
+        results = results_of(records(FOLDER))
+    else:
+        results = written_results(PAGE.read_text())
+    PAGE.write_text(render(results))
+
+
 if __name__ == "__main__":
-    PAGE.write_text(render())
+    main(*sys.argv[1:])

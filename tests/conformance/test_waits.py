@@ -16,7 +16,7 @@ import pytest
 from gateways.local import LocalGateway
 from gateways.nats import NatsGateway, NatsSettings
 from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings
-from gateways.s3 import Layout, TransportKind
+from gateways.s3 import Layout, S3Gateway, TransportKind
 from gateways.servicebus import ServiceBusGateway, ServiceBusSettings
 from gateways.sqs import SqsGateway
 from pump import Subscription
@@ -26,7 +26,7 @@ from pump.ports import Gateway
 from tests.brokers.aws_account import AwsAccount
 from tests.brokers.nats_server import NatsServer
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
-from tests.contract.s3_rigs import _models, open_rig, read_models_once, s3_account  # noqa: F401
+from tests.contract.s3_rigs import _models, read_models_once, s3_account, settings_of  # noqa: F401
 from tests.contract.sqs_rigs import sqs_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -100,11 +100,12 @@ async def test_when_an_s3_queue_is_empty_then_how_exactly_a_receive_waits_is_mea
     record_property: Callable[[str, object], None],
 ) -> None:
     """R4."""
-    rig = await open_rig(s3_account, TransportKind.LEAN, layout)
+    gateway = S3Gateway(settings_of(s3_account, TransportKind.LEAN, layout), SYSTEM_CLOCK)
+    await gateway.open()
     try:
-        off_s = await measured(rig.gateway)
+        off_s = await measured(gateway)
     finally:
-        await rig.aclose()
+        await gateway.aclose()
 
     report(request.node.name, off_s, record_property)
 

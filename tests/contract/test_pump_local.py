@@ -1,51 +1,42 @@
-"""The SQS gateway keeps the contract on `pump local` as it does on LocalStack (R34, R44)."""
+"""The SQS gateway keeps the contract on `pump local` through every transport, in virtual time (R34,
+R44): real SDKs and real sockets, and a server on the test's own event loop.
+
+The server as a process is held by `tests/brokers/test_pump_local.py`, `tests/sqs_clients` and
+`tests/kill`.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from gateways.sqs import TransportKind
-from tests.brokers.aws_account import AwsAccount
 
-from .sqs_rigs import PUMP_LOCAL, OnFifoQueues, OnStandardQueues, OverTheTransport
+from .sqs_rigs import FifoInVirtualTime, StandardInVirtualTime
 
 pytestmark = pytest.mark.broker
 
 
-@pytest.fixture
-def account(local_aws: AwsAccount) -> AwsAccount:
-    return local_aws
-
-
-class TestPumpLocalWithLean(OnStandardQueues):
+class TestPumpLocalWithLean(StandardInVirtualTime):
     transport = TransportKind.LEAN
-    pace = PUMP_LOCAL
+    is_on_disk = True
 
 
-class TestPumpLocalFifoWithLean(OnFifoQueues):
+class TestPumpLocalFifoWithLean(FifoInVirtualTime):
     transport = TransportKind.LEAN
-    pace = PUMP_LOCAL
+    is_on_disk = True
 
 
-class TestPumpLocalWithBoto3(OverTheTransport):
-    """All of it runs on LocalStack."""
-
+class TestPumpLocalWithBoto3(StandardInVirtualTime):
     transport = TransportKind.BOTO3
-    pace = PUMP_LOCAL
 
 
-class TestPumpLocalWithAioboto3(OverTheTransport):
-    """All of it runs on LocalStack."""
-
-    transport = TransportKind.AIOBOTO3
-    pace = PUMP_LOCAL
-
-
-class TestPumpLocalFifoWithBoto3(OnFifoQueues):
+class TestPumpLocalFifoWithBoto3(FifoInVirtualTime):
     transport = TransportKind.BOTO3
-    pace = PUMP_LOCAL
 
 
-class TestPumpLocalFifoWithAioboto3(OnFifoQueues):
+class TestPumpLocalWithAioboto3(StandardInVirtualTime):
     transport = TransportKind.AIOBOTO3
-    pace = PUMP_LOCAL
+
+
+class TestPumpLocalFifoWithAioboto3(FifoInVirtualTime):
+    transport = TransportKind.AIOBOTO3

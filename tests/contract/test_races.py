@@ -24,7 +24,7 @@ from . import (
     test_s3_log,
     test_servicebus,
 )
-from .s3_rigs import OnS3, _models, read_models_once, s3_account  # noqa: F401
+from .s3_rigs import OnMoto, _models, read_models_once, travelling_moto  # noqa: F401
 from .sqs_rigs import LOCALSTACK, OnFifoQueues, OnSqs
 
 in_real_time = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -103,11 +103,11 @@ class TestOnS3LeasesForReal(Races):
     pytestmark = in_real_time
     transport = TransportKind.AIOBOTO3
     layout = Layout.LEASES
-    rig = rig_of(OnS3)
+    rig = rig_of(OnMoto)
 
 
 class TestOnS3LogForReal(Races):
     pytestmark = in_real_time
     transport = TransportKind.AIOBOTO3
     layout = Layout.LOG
-    rig = rig_of(OnS3)
+    rig = rig_of(OnMoto)

@@ -10,7 +10,7 @@ from pump.testing.contract.durability import DurabilityContract
 from pump.testing.contract.sending import SendingContract
 from pump.testing.contract.settling import SettlingContract
 
-from .s3_rigs import OnS3, _models, read_models_once, s3_account  # noqa: F401
+from .s3_rigs import OnMoto, _models, read_models_once, travelling_moto  # noqa: F401
 
 pytestmark = pytest.mark.broker
 
@@ -19,11 +19,11 @@ class SomeOfIt(SendingContract, SettlingContract, ConcurrencyContract, Durabilit
     """The layouts are the same above another transport."""
 
 
-class TestLeasesWithLean(OnS3, SomeOfIt):
+class TestLeasesWithLean(OnMoto, SomeOfIt):
     transport = TransportKind.LEAN
     layout = Layout.LEASES
 
 
-class TestLogWithLean(OnS3, SomeOfIt):
+class TestLogWithLean(OnMoto, SomeOfIt):
     transport = TransportKind.LEAN
     layout = Layout.LOG

@@ -1,41 +1,28 @@
-"""The S3 gateway keeps the contract on LocalStack, in both layouts and through both SDKs (R34)."""
+"""The S3 gateway sends, receives and settles on a second store too: on LocalStack (R34)."""
 
 from __future__ import annotations
 
 import pytest
 
 from gateways.s3 import Layout, TransportKind
-from pump.testing.contract import GatewayContract
-from pump.testing.contract.durability import DurabilityContract
+from pump.testing.contract.lifecycle import LifecycleContract
 from pump.testing.contract.sending import SendingContract
 from pump.testing.contract.settling import SettlingContract
 
-from .s3_rigs import OnS3, _models, read_models_once, s3_account  # noqa: F401
+from .s3_rigs import OnLocalStack, _models, read_models_once, s3_account  # noqa: F401
 
 pytestmark = pytest.mark.broker
 
 
-class SomeOfIt(SendingContract, SettlingContract, DurabilityContract):
-    """What has most to do with the SDK. All of it runs once on each layout and once through each
-    SDK: beneath a layout they differ in one adapter only.
-    """
+class SomeOfIt(SendingContract, SettlingContract, LifecycleContract):
+    """All of it runs on moto, whose time can be skipped."""
 
 
-class TestLeases(OnS3, GatewayContract):
+class TestLeases(OnLocalStack, SomeOfIt):
     transport = TransportKind.AIOBOTO3
     layout = Layout.LEASES
 
 
-class TestLog(OnS3, GatewayContract):
+class TestLog(OnLocalStack, SomeOfIt):
     transport = TransportKind.BOTO3
-    layout = Layout.LOG
-
-
-class TestLeasesWithBoto3(OnS3, SomeOfIt):
-    transport = TransportKind.BOTO3
-    layout = Layout.LEASES
-
-
-class TestLogWithAioboto3(OnS3, SomeOfIt):
-    transport = TransportKind.AIOBOTO3
     layout = Layout.LOG

@@ -9,13 +9,15 @@ import asyncio
 import contextlib
 import inspect
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 
 import pytest
 
+from pump.ports import Gateway
 from pump.testing import VirtualClock
-from pump.testing.contract import PortContract, Rig
+from pump.testing.contract import Network, PortContract, Rig
 
+from .naive_network import NaiveNetwork
 from .saboteurs import Saboteur
 
 HANG_S = 3.0
@@ -70,12 +72,18 @@ async def attempt(
         gateway.reload()
         return gateway
 
+    @contextlib.asynccontextmanager
+    async def behind_network() -> AsyncIterator[tuple[Gateway, Network]]:
+        network = NaiveNetwork()
+        yield gateway.Remote(gateway, network), network
+
     rig = Rig(
         gateway=gateway,
         clock=clock,
         open_again=open_again,
         settle_requests=lambda: gateway.settle_requests,
         store_raw=gateway.store_raw,
+        behind_network=behind_network,
     )
     try:
         async with asyncio.timeout(HANG_S):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+from itertools import product
 from typing import Any
 
 import attrs
 import pytest
 from msgspec import Struct
+
+from tests.together import together
 
 from .specimens import REQUESTS, SIGNALS, VALUES, an_error, error_classes, value_classes
 
@@ -22,6 +25,7 @@ STAYS_HERE = {
     "Registration",
     "RuntimeParts",
 }
+FROZEN = (attrs.exceptions.FrozenInstanceError, AttributeError)
 PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
 
 
@@ -44,11 +48,14 @@ def fields_of(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("kind", error_classes(), ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_when_an_error_crosses_a_process_then_it_arrives_whole(
-    kind: type[BaseException], protocol: int
-) -> None:
+def test_when_an_error_crosses_a_process_then_it_arrives_whole() -> None:
+    with together() as each:
+        for kind, protocol in product(error_classes(), PROTOCOLS):
+            with each(f"{kind.__name__}, protocol {protocol}"):
+                _arrives_whole(kind, protocol)
+
+
+def _arrives_whole(kind: type[BaseException], protocol: int) -> None:
     error = an_error(kind)
 
     arrived = pickle.loads(pickle.dumps(error, protocol))
@@ -61,11 +68,15 @@ def test_when_an_error_crosses_a_process_then_it_arrives_whole(
             assert fields_of(getattr(arrived, field.name)) == fields_of(getattr(error, field.name))
 
 
-@pytest.mark.parametrize("kind", error_classes(), ids=lambda kind: kind.__name__)
-def test_when_an_error_is_raised_then_it_can_carry_cause_context_and_notes(
-    kind: type[BaseException],
-) -> None:
+def test_when_an_error_is_raised_then_it_can_carry_cause_context_and_notes() -> None:
     """A frozen exception must still let Python write its traceback."""
+    with together() as each:
+        for kind in error_classes():
+            with each(kind.__name__):
+                _can_be_raised(kind)
+
+
+def _can_be_raised(kind: type[BaseException]) -> None:
     error = an_error(kind)
 
     with pytest.raises(kind) as caught:
@@ -80,28 +91,29 @@ def test_when_an_error_is_raised_then_it_can_carry_cause_context_and_notes(
     assert copy.copy(error).args == error.args
 
 
-@pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: type(signal).__name__)
-def test_when_a_signal_crosses_a_process_then_it_says_the_same(signal: Exception) -> None:
-    arrived = pickle.loads(pickle.dumps(signal))
-
-    assert vars(arrived) == vars(signal)
-    assert str(arrived) == str(signal)
-
-
-@pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_when_a_value_crosses_a_process_then_it_arrives_whole(kind: type, protocol: int) -> None:
-    value = VALUES[kind]
-    assert type(value) is kind
-
-    arrived = pickle.loads(pickle.dumps(value, protocol))
-
-    assert fields_of(arrived) == fields_of(value)
+def test_when_a_signal_crosses_a_process_then_it_says_the_same() -> None:
+    with together() as each:
+        for signal in SIGNALS:
+            with each(repr(signal)):
+                arrived = pickle.loads(pickle.dumps(signal))
+                assert vars(arrived) == vars(signal)
+                assert str(arrived) == str(signal)
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
-def test_when_a_request_crosses_a_process_then_it_arrives_whole(request_: object) -> None:
-    assert pickle.loads(pickle.dumps(request_)) == request_
+def test_when_a_value_crosses_a_process_then_it_arrives_whole() -> None:
+    with together() as each:
+        for kind, protocol in product(VALUES, PROTOCOLS):
+            with each(f"{kind.__name__}, protocol {protocol}"):
+                value = VALUES[kind]
+                assert type(value) is kind
+                assert fields_of(pickle.loads(pickle.dumps(value, protocol))) == fields_of(value)
+
+
+def test_when_a_request_crosses_a_process_then_it_arrives_whole() -> None:
+    with together() as each:
+        for request in REQUESTS:
+            with each(type(request).__name__):
+                assert pickle.loads(pickle.dumps(request)) == request
 
 
 def test_when_a_value_class_is_added_then_it_is_tested_here_or_said_to_stay() -> None:
@@ -110,16 +122,11 @@ def test_when_a_value_class_is_added_then_it_is_tested_here_or_said_to_stay() ->
     assert missing == STAYS_HERE
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [each for each in VALUES if each.__name__ not in {"PumpStats", "RunTimes"}],
-    ids=lambda kind: kind.__name__,
-)
-def test_when_a_value_exists_then_it_cannot_be_changed(kind: type) -> None:
+def test_when_a_value_exists_then_it_cannot_be_changed() -> None:
     """STYLE §4: values are frozen."""
-    value = VALUES[kind]
-    names = names_of(kind) or ["anything"]
-
-    for name in names:
-        with pytest.raises((attrs.exceptions.FrozenInstanceError, AttributeError)):
-            setattr(value, name, None)
+    with together() as each:
+        for kind, value in VALUES.items():
+            if kind.__name__ not in {"PumpStats", "RunTimes"}:
+                for name in names_of(kind) or ["anything"]:
+                    with each(f"{kind.__name__}.{name}"), pytest.raises(FROZEN):
+                        setattr(value, name, None)

@@ -6,39 +6,43 @@ import importlib
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
-from types import ModuleType
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
 import pytest
 
 import pump
+from tests.together import together
 
 from .specimens import core_modules, own_classes
 
 MODULES = list(core_modules())
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_when_a_module_is_read_then_its_docstring_says_what_it_is_for(module: ModuleType) -> None:
-    assert (module.__doc__ or "").strip()
+def test_when_a_module_is_read_then_its_docstring_says_what_it_is_for() -> None:
+    with together() as each:
+        for module in MODULES:
+            with each(module.__name__):
+                assert (module.__doc__ or "").strip()
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_when_a_module_names_its_public_names_then_each_is_there(module: ModuleType) -> None:
-    names = getattr(module, "__all__", [])
+def test_when_a_module_names_its_public_names_then_each_is_there() -> None:
+    with together() as each:
+        for module in MODULES:
+            names = getattr(module, "__all__", [])
+            with each(module.__name__):
+                assert sorted(set(names)) == sorted(names)
+                assert [name for name in names if not hasattr(module, name)] == []
 
-    assert sorted(set(names)) == sorted(names)
-    assert [name for name in names if not hasattr(module, name)] == []
 
-
-@pytest.mark.parametrize("name", pump.__all__)
-def test_when_a_name_is_public_then_it_can_be_imported_and_is_documented(name: str) -> None:
-    value = getattr(importlib.import_module("pump"), name)
-
-    assert inspect.getdoc(value)
-    assert name in dir(pump)
+def test_when_a_name_is_public_then_it_can_be_imported_and_is_documented() -> None:
+    with together() as each:
+        for name in pump.__all__:
+            with each(name):
+                value = getattr(importlib.import_module("pump"), name)
+                assert inspect.getdoc(value)
+                assert name in dir(pump)
 
 
 def test_when_a_name_does_not_exist_then_that_is_an_attribute_error() -> None:
@@ -54,21 +58,24 @@ def public_functions() -> Iterator[tuple[str, Any]]:
                 yield f"{module.__name__}.{name}", value
 
 
-@pytest.mark.parametrize(
-    ("name", "function"),
-    list(public_functions()),
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_when_a_function_is_public_then_it_is_documented(name: str, function: Any) -> None:
-    assert (function.__doc__ or "").strip(), f"{name} has no docstring"
+def test_when_a_function_is_public_then_it_is_documented() -> None:
+    with together() as each:
+        for name, function in public_functions():
+            with each(name):
+                assert (function.__doc__ or "").strip()
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [each for each in own_classes() if not each.__name__.startswith("_")],
-    ids=lambda kind: kind.__name__,
-)
-def test_when_a_class_is_public_then_it_and_its_own_methods_are_documented(kind: type) -> None:
+def test_when_a_class_is_public_then_it_and_its_own_methods_are_documented() -> None:
+    kinds = own_classes()
+    ports = [kind for kind in kinds if getattr(kind, "_is_protocol", False)]
+    with together() as each:
+        for kind in kinds:
+            if not kind.__name__.startswith("_"):
+                with each(f"{kind.__module__}.{kind.__name__}"):
+                    _is_documented(kind, ports)
+
+
+def _is_documented(kind: type, ports: Sequence[type]) -> None:
     generated = attrs.has(kind) and (kind.__doc__ or "").startswith("Method generated")
     assert (kind.__doc__ or "").strip()
     assert not generated
@@ -79,13 +86,12 @@ def test_when_a_class_is_public_then_it_and_its_own_methods_are_documented(kind:
         and (inspect.isfunction(value) or isinstance(value, property | classmethod | staticmethod))
         # An implementation does not repeat its protocol.
         and not inspect.getdoc(getattr(kind, name))
-        and not _implements_a_port(kind, name)
+        and not _implements_a_port(kind, name, ports)
     ]
     assert undocumented == []
 
 
-def _implements_a_port(kind: type, name: str) -> bool:
-    ports = [each for each in own_classes() if getattr(each, "_is_protocol", False)]
+def _implements_a_port(kind: type, name: str, ports: Sequence[type]) -> bool:
     return kind not in ports and any(vars(port).get(name) for port in ports)
 
 

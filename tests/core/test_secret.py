@@ -11,6 +11,7 @@ import pkgutil
 import pprint
 import typing
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import attrs
@@ -31,6 +32,7 @@ from pump import Secret
 from pump.cli.settings import EnvironmentSettings
 from pump.errors import ConfigurationError
 from pump.serving import ServerOptions
+from tests.together import together
 
 WORD = "s3cr3t"
 """Each secret of these settings has it in it."""
@@ -104,20 +106,22 @@ WAYS: dict[str, Callable[[Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", SETTINGS)
-def test_when_settings_are_written_down_then_their_secrets_are_not(name: str, way: str) -> None:
+def test_when_settings_are_written_down_then_their_secrets_are_not() -> None:
     """R57."""
-    assert WORD not in WAYS[way](SETTINGS[name])
+    with together() as each:
+        for (name, settings), (way, write) in product(SETTINGS.items(), WAYS.items()):
+            with each(f"{name}, as {way}"):
+                assert WORD not in write(settings)
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_when_settings_are_pickled_then_they_work_in_the_other_process(name: str) -> None:
+def test_when_settings_are_pickled_then_they_work_in_the_other_process() -> None:
     """Spark's workers are given them so; whoever has the pickle has the secret."""
-    octets = pickle.dumps(SETTINGS[name])
-
-    assert pickle.loads(octets) == SETTINGS[name]
-    assert WORD.encode() in octets
+    with together() as each:
+        for name, settings in SETTINGS.items():
+            with each(name):
+                octets = pickle.dumps(settings)
+                assert pickle.loads(octets) == settings
+                assert WORD.encode() in octets
 
 
 def test_when_a_secret_is_asked_for_then_it_is_given() -> None:

@@ -30,7 +30,7 @@ from pump.crypto.envelope import parse as parse_envelope
 from pump.crypto.sources import parse_ring
 from pump.errors import PumpError
 from pump.headers import parse_content_type
-from pump.health.wire import Refused, parse_head
+from pump.http.wire import Refused, parse_head
 from pump.mapping import JSON, MSGPACK
 from pump.message import Message
 from pump.stores.packing import pack, unpack

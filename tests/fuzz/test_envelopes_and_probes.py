@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 from pump.crypto import Encryption, Key, KeyRing, NonceTracking, PlaintextPolicy
 from pump.crypto.envelope import associated_data, is_envelope, make_header, moment, parse
 from pump.errors import CryptoError
-from pump.health.guard import is_own_name
-from pump.health.wire import Answer, Refused, parse_head
+from pump.http.guard import is_own_name
+from pump.http.wire import Answer, Refused, parse_head
 from pump.message import Message
 from pump.observability import vocabulary
 from pump.observability.counters import Counters

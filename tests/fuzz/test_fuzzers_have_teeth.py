@@ -85,7 +85,7 @@ DEFECTS: list[tuple[Any, str, str, Callable[..., bool]]] = [
      lambda body, called: body.startswith(b"[") and b"]" not in body),
     (test_envelopes_and_probes, "envelope: spoilt", "pump.crypto.envelope._text",
      lambda key_id: b"\xff" in key_id),
-    (test_envelopes_and_probes, "probe's head: spoilt", "pump.health.wire._segments",
+    (test_envelopes_and_probes, "probe's head: spoilt", "pump.http.wire._segments",
      lambda target: target not in ("/health", "/ready?x=1", "/subscriptions/a%2Fb/scale")),
 ]  # fmt: skip
 

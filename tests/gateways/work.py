@@ -15,7 +15,7 @@ from pump.message import Delivery, Message
 from pump.ports import Gateway
 from pump.subscription import MakeChannels
 
-PATIENCE_S = 60.0
+PATIENCE_S = 200.0
 
 
 class Job(Command):

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from pump import Subscription, UnacceptableLimit
 from pump.errors import UnacceptableLimitReached
-from pump.health.guard import is_own_name
+from pump.http.guard import is_own_name
 from pump.testing.builders import a_message
 
 from ..core.notes import with_notes

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pump.health.wire import Answer, Refused, Request
+from pump.http.wire import Answer, Refused, Request
 from pump.performer import DesiredState
 from pump.processes.control import Worker, WorkersControl, WorkersProbes
 from pump.processes.ipc import UNASKED, Order

@@ -12,9 +12,10 @@ import structlog.testing
 
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError
-from pump.health import server
-from pump.health.server import LINGER_S, MAX_CONNECTIONS, READ_S, WRITE_S, Server
-from pump.health.wire import Answer, Request
+from pump.health.serving import log_failure
+from pump.http import server
+from pump.http.server import LINGER_S, MAX_CONNECTIONS, READ_S, WRITE_S, Server
+from pump.http.wire import Answer, Request
 from pump.testing.virtual_clock import VirtualClock
 
 from .caller import call, connect, parse, send
@@ -29,7 +30,7 @@ class Bench:
         self.clock = VirtualClock()
         self.served: list[Request] = []
         self.body = b"hello"
-        self.server = Server(self._answer, self.clock)
+        self.server = Server(self._answer, self.clock, log_failure)
         self.url = ""
 
     def _answer(self, request: Request) -> Answer:
@@ -266,7 +267,7 @@ async def test_when_the_port_is_taken_then_it_and_the_remedy_are_named(bench: Be
     port = int(bench.url.rpartition(":")[2])
 
     with pytest.raises(ConfigurationError, match=rf"health='127.0.0.1:{port}'.*another port"):
-        await Server(bench._answer, bench.clock).listen("health", "127.0.0.1", port)
+        await Server(bench._answer, bench.clock, log_failure).listen("health", "127.0.0.1", port)
 
 
 async def test_when_the_address_is_not_ours_then_the_remedy_is_named() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from pump.health.wire import MAX_BODY_BYTES, MAX_HEAD_BYTES, Answer, Refused, Request, parse_head
+from pump.http.wire import MAX_BODY_BYTES, MAX_HEAD_BYTES, Answer, Refused, Request, parse_head
 
 
 def head(line: str = "GET /livez HTTP/1.1", *fields: str) -> bytes:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from pump.errors import ConfigurationError
+from pump.report import page as page_module
 from pump.report.charts import moment, rate, seconds, share
 from pump.report.duckdb_engine import duckdb_engine
-from pump.report.job import Report, ReportOptions, run_report
+from pump.report.job import Heading, Report, ReportOptions, run_report
+from pump.report.page import rendered
+from pump.report.source import ReportScope
 from tests.ledger.support import a_row
 
 from .generated import write_ledger
@@ -115,6 +120,48 @@ def test_when_texts_mean_harm_then_they_are_shown_as_texts(tmp_path: Path) -> No
     assert f"{HOSTILE}T\\u202e\\x1b[31m" in page.said
     assert "hunter22" not in page.said
     assert page.tags.count("script") == 0
+
+
+def test_when_what_was_asked_for_means_harm_then_it_is_shown_as_text(made: Report) -> None:
+    """R78: paths, types and reasons that stand in no row."""
+    harm = f"{HOSTILE}\u202e password=hunter22"
+    heading = Heading(
+        ledger=harm,
+        engine=harm,
+        scope=ReportScope(types=(harm, harm)),
+        made_at_s=0.0,
+        skipped=((harm, harm),),
+    )
+
+    page = Page(rendered(made.results, heading))
+
+    assert_harmless(page)
+    assert page.said.count(f"{HOSTILE}\\u202e") == 6
+    assert "hunter22" not in page.said
+    assert page.tags.count("script") == 0
+
+
+def test_when_a_value_is_no_markup_of_ours_then_the_template_escapes_it() -> None:
+    """What passes as it is says so in the template: the style and two kinds of charts."""
+    template = (Path(page_module.__file__).parent / "page.html.jinja").read_text(encoding="utf-8")
+
+    passed = re.findall(r"\{\{ ([\w.]+)\|safe \}\}", template)
+
+    assert sorted(passed) == ["cell.value", "found.chart", "style"]
+    assert template.count("|safe") == len(passed)
+    assert "autoescape" not in template
+
+
+def test_when_jinja_is_not_installed_then_the_extra_is_named_before_anything_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    out = tmp_path / "out"
+
+    with pytest.raises(ConfigurationError, match=r"pip install 'pumphouse\[report\]'"):
+        run_report(ReportOptions(out=out), duckdb_engine)
+
+    assert not out.exists()
 
 
 def test_when_there_are_no_rows_then_there_is_a_page_all_the_same(tmp_path: Path) -> None:

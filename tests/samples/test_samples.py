@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers.aws_account import AwsAccount
+from tests.together import together
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted(path.stem for path in (ROOT / "samples").glob("[!_]*.py"))
@@ -139,9 +140,16 @@ def test_the_demo_shows_every_fate_of_a_message(tmp_path: Path) -> None:
     assert "what became of them" in shown
 
 
-@pytest.mark.parametrize("sample", [name for name in SAMPLES if name != "demo"])
-def test_a_sample_is_one_short_idea(sample: str) -> None:
+def test_a_sample_is_one_short_idea() -> None:
     """One idea, its command and what to expect, in 60 lines and their docstring."""
+    with together() as each:
+        for sample in SAMPLES:
+            if sample != "demo":
+                with each(sample):
+                    _is_one_short_idea(sample)
+
+
+def _is_one_short_idea(sample: str) -> None:
     source = (ROOT / "samples" / f"{sample}.py").read_text()
     docstring = ast.get_docstring(ast.parse(source)) or ""
 

@@ -56,6 +56,7 @@ def test_it_holds_our_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
 
     assert found == {"pump", "gateways", "handlers"}
     assert {f"{name}/py.typed" for name in found} <= set(names)
+    assert {"pump/report/page.html.jinja", "pump/report/page.css"} <= set(names)
     assert [name for name in names if "__pycache__" in name] == []
 
 

@@ -6,7 +6,7 @@ import attrs
 
 from pump.clock import Clock
 
-from ..sdk import installed
+from ..._kit.versions import installed
 from ..sdk_transport import Client
 from ..settings import AwsSettings
 from .http_session import HttpSession, Link, credentials_of, endpoint_of, link_of

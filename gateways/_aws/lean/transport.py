@@ -10,15 +10,14 @@ import attrs
 from pump.clock import SYSTEM_CLOCK, Clock
 from pump.tasks import in_thread
 
-from ..sdk import Boto3, check_versions, missing
+from ..sdk import PACKAGES, Boto3, check_versions
 from ..sdk_transport import Client, Held
 from ..settings import AwsSettings, TransportKind
 from ..transport import Reply, Request
-from .http_session import Elsewhere
 
 if TYPE_CHECKING:
     from .building import Blueprint
-    from .http_session import HttpSession
+    from .http_session import Elsewhere, HttpSession
     from .service import LeanService
 
     Build = Callable[[str, Client, AwsSettings], Blueprint | None]
@@ -63,7 +62,8 @@ class Lean:
         if service is None or planned is None:
             return await self._boto3.perform(client.sdk, operation, request, held)
         reply = await service.perform(planned)
-        if not isinstance(reply, Elsewhere):
+        # Asked of the reply, since the class of what is no reply comes with aiohttp.
+        if isinstance(reply, dict):
             return reply
         return await self._follow(client, operation, request, held, reply)
 
@@ -111,7 +111,7 @@ def _load() -> Build:
         import aiohttp  # noqa: F401
         import boto3  # noqa: F401
     except ImportError as error:
-        raise missing(error.name or "aiohttp") from error
+        raise PACKAGES.missing(error.name or "aiohttp") from error
     from .building import blueprint_of
     from .http_session import check_aiohttp
 

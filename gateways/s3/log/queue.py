@@ -16,8 +16,8 @@ from pump.observability.log import get_logger
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 from pump.ports import QueueStats
 
-from ..._engine.redrive import dead_letter
 from ..._engine.settings import EngineSettings
+from ..._kit.redrive import dead_letter
 from ..layout import QueueDescription, S3QueueSettings, Surroundings
 from ..limits import MAX_BODY_BYTES
 from ..store.objects import DRIFT, drive

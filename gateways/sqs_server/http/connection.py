@@ -28,7 +28,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 import attrs
-from aiohttp.web_protocol import RequestHandler
+from aiohttp import web
 
 from pump.clock import Clock, Timer
 
@@ -61,7 +61,7 @@ class Lane(Enum):
     AIOHTTPS = "aiohttp's"
 
 
-class Connection(RequestHandler):
+class Connection(web.RequestHandler):
     """aiohttp's connection, with a record of what it is waiting for, and a lane of its own."""
 
     __slots__ = (
@@ -77,6 +77,7 @@ class Connection(RequestHandler):
         "_serving",
         "_since_s",
         "_socket",
+        "_taken",
         "_watch",
     )
 
@@ -95,6 +96,8 @@ class Connection(RequestHandler):
         self._due_bytes = 0
         self._serving: asyncio.Task[None] | None = None
         self._held = bytearray()
+        self._taken: asyncio.Event | None = None
+        """While an answer of ours waits for the client to take what was written."""
 
     # From asyncio
 
@@ -127,6 +130,11 @@ class Connection(RequestHandler):
         else:
             self._pass_on(data)
 
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._taken is not None:
+            self._taken.set()
+
     # Our lane
 
     def _take(self, data: bytes) -> None:
@@ -140,7 +148,9 @@ class Connection(RequestHandler):
             self._pass_on(data)
         else:
             self.begin()
-            self._serving = self._loop.create_task(self._serve(request), name="sqs request")
+            self._serving = asyncio.get_running_loop().create_task(
+                self._serve(request), name="sqs request"
+            )
             if request.size < len(data):
                 self._hold(data[request.size :])
 
@@ -164,7 +174,10 @@ class Connection(RequestHandler):
             return
         self.transport.write(reply.data)
         if self.writing_paused:
-            await self._drain_helper()
+            # Not for ever: a connection that is lost, or over its time, cancels this task.
+            self._taken = asyncio.Event()
+            await self._taken.wait()
+            self._taken = None
         if reply.is_last:
             self.force_close()
 

@@ -25,13 +25,14 @@ pytest.register_assert_rewrite(
     *(f"{__name__}.{part.name}" for part in pkgutil.iter_modules(__path__))
 )
 
-from .rig import Channel, ContractClock, Rig, WaitingClock  # noqa: E402
+from .rig import Channel, ContractClock, Network, Rig, WaitingClock  # noqa: E402
 from .suite import GatewayContract, PortContract, PumpContract  # noqa: E402
 
 __all__ = [
     "Channel",
     "ContractClock",
     "GatewayContract",
+    "Network",
     "PortContract",
     "PumpContract",
     "Rig",

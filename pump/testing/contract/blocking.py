@@ -62,7 +62,7 @@ async def use_every_port(rig: Rig) -> None:
     queue = await rig.open_queue()
     for spec in queue.subscription.queue_specs():
         await rig.admin.ensure(spec, MakeChannels.VALIDATE)
-    await queue.receive()
+    await queue.look()
     await queue.send(*(a_message() for _ in range(4)))
     await queue.send(a_message(), delay_s=rig.tick_s)
     held = await queue.take(4)
@@ -92,7 +92,7 @@ async def use_a_session(rig: Rig) -> None:
     assert isinstance(rig.gateway, SessionGateway)
     queue = await rig.open_ordered_queue("sessions")
     await queue.send(a_message(group="g"))
-    wait_s = max(rig.poll_s, rig.slack_s)
+    wait_s = rig.sure_s
     session = await rig.gateway.accept_session(queue.subscription, None, wait_s=wait_s)
     assert session is not None
     received = await session.receive(max_count=1, wait_s=wait_s)

@@ -23,7 +23,7 @@ from ...ports import ConsumerPort, ProducerPort
 from ...signals import RejectMessage
 from ...subscription import MakeChannels, OnRoutingFailure, Subscription
 from .base import ContractTests
-from .rig import Rig, WaitingClock
+from .rig import Rig
 from .workshop import Job, WatchedGateway, Workshop
 
 NOW = timedelta(0)
@@ -164,7 +164,7 @@ class ByHandContract(ContractTests):
         rig.needs("has_lease_expiry")
         rig.needs_seeds(seed)
 
-        if isinstance(rig.clock, WaitingClock):
+        if rig.is_real_time:
             pumps = race_pumps(rig, seed=seed, count=4)
             await asyncio.gather(pumps, race_consumers(rig, seed=seed, count=4))
         else:
@@ -190,10 +190,9 @@ async def consuming(shop: Workshop) -> AsyncIterator[Consumer]:
 async def take(shop: Workshop, consumer: Consumer, count: int) -> list[Delivery]:
     """Send so many messages and receive them, in this order."""
     ids = await shop.post(*["work"] * count)
-    wait = timedelta(seconds=max(shop.rig.poll_s, shop.rig.slack_s))
     taken: list[Delivery] = []
     while len(taken) < count:
-        received = await consumer.receive(count - len(taken), wait=wait)
+        received = await consumer.receive(count - len(taken), wait=shop.rig.patience)
         assert received, f"{len(taken)} of {count} messages came"
         taken += received
     return sorted(taken, key=lambda each: ids.index(each.message.id))
@@ -322,7 +321,7 @@ class Times:
     def lag(self, shop: Workshop) -> None:
         """Have every call take a while, where time costs nothing."""
         gateway = shop.app.built_gateway()
-        if not isinstance(self.rig.clock, WaitingClock):
+        if not self.rig.is_real_time:
             assert isinstance(gateway, WatchedGateway)
             shop.app.override(gateway=LaggingGateway(gateway, self))
 

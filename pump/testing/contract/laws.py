@@ -19,7 +19,7 @@ from ...subscription import hybrid
 from ..builders import a_message
 from .base import ContractTests
 from .rig import Rig
-from .workshop import Job, Outage, Workshop, acked_ids
+from .workshop import Job, Outage, Workshop, acked_ids, id_in_hand
 
 
 class LawContract(ContractTests):
@@ -289,11 +289,3 @@ def attempt_now() -> int:
     context = current_context()
     assert context is not None
     return context.attempt
-
-
-def id_in_hand() -> str:
-    """The id of the message in hand."""
-    context = current_context()
-    assert context is not None
-    assert context.message is not None
-    return context.message.id

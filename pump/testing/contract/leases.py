@@ -174,7 +174,7 @@ class LeaseContract(ContractTests):
         queue = await rig.open_queue()
         await queue.send(a_message())
         worker = queue.another_consumer()
-        [received] = await worker.receive(max_count=1, wait_s=rig.poll_s)
+        [received] = await worker.receive(max_count=1, wait_s=rig.sure_s)
 
         await worker.aclose()
         await rig.advance(rig.lease_s)

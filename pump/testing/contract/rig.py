@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +24,9 @@ from ..virtual_clock import VirtualClock
 
 T = TypeVar("T")
 
+_LOOKS = 10
+"""How often a queue is looked into, at most, that has messages and shows none."""
+
 
 class ContractClock(Protocol):
     """What the suite needs of a clock: `VirtualClock` and `WaitingClock` have it."""
@@ -38,6 +42,19 @@ class ContractClock(Protocol):
 
     async def settle(self) -> None:
         """Let everything that can happen now happen."""
+
+
+class Network(Protocol):
+    """What lies between a gateway and its broker, in the hands of a test."""
+
+    def sever(self) -> None:
+        """Cut every connection, as a broken cable does it: without a word."""
+
+    def shut(self) -> None:
+        """Sever, and let nobody in until `let_in`."""
+
+    def let_in(self) -> None:
+        """Take connections again."""
 
 
 class WaitingClock(SystemClock):
@@ -88,6 +105,11 @@ class Rig:
     has_groups_of_one: bool = False
     """True to send each of the suite's jobs in a group of its own, where a queue makes one line
     of those without."""
+    patience_s: float = 60.0
+    """How long the suite waits for what must happen at once, where time is real: a bound, which a
+    test that fails waits out, and no measure."""
+    lag_s: float | None = None
+    """How much longer than asked for `advance` lets time pass; None for `slack_s`."""
     wait_s: float | None = None
     """How long the receives of the suite's own pumps wait; None for a subscription's default."""
     open_again: Callable[[], Awaitable[Gateway]] | None = None
@@ -104,6 +126,11 @@ class Rig:
     store_raw: Callable[[str, bytes], Awaitable[None]] | None = None
     """Puts bytes into a queue as a program would that knows nothing of this gateway; None where
     no other program can."""
+    behind_network: Callable[[], AbstractAsyncContextManager[tuple[Gateway, Network]]] | None = None
+    """Another gateway, opened, on the same storage, by connections that the test may cut; without
+    it nothing is known of the gateway's resilience."""
+    leases_outlive_connections: bool = True
+    """False where a broker takes back what a connection held as soon as that is gone."""
     may_block: Collection[str] = ()
     """Where the event loop may be blocked for a moment, as `"file.py:function"`: calls of an SDK
     that the gateway cannot avoid and that no message pays for."""
@@ -111,6 +138,7 @@ class Rig:
     _run: str = attrs.field(factory=_short_id, init=False)
     _tasks: list[asyncio.Task[Any]] = attrs.field(factory=list, init=False)
     _started_at_s: dict[asyncio.Task[Any], float] = attrs.field(factory=dict, init=False)
+    _ended_at_s: dict[asyncio.Task[Any], float] = attrs.field(factory=dict, init=False)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -148,9 +176,40 @@ class Rig:
         if seed > 1 and self.slack_s:
             pytest.skip("in real time a seed repeats no run")
 
+    @property
+    def is_real_time(self) -> bool:
+        """Whether time passes by itself, and things take it."""
+        return not isinstance(self.clock, VirtualClock)
+
+    @property
+    def sure_s(self) -> float:
+        """How long a receive waits for what must be there."""
+        return max(self.poll_s, self.patience_s) if self.is_real_time else self.poll_s
+
+    @property
+    def patience(self) -> timedelta:
+        """The same, for a consumer."""
+        return timedelta(seconds=self.sure_s)
+
+    @property
+    def long_s(self) -> float:
+        """How long a wait lasts whose end the test brings about before."""
+        most_s = 6 * self.tick_s
+        return max(most_s, 3 * self.patience_s) if self.is_real_time else most_s
+
     async def advance(self, seconds: float) -> None:
         """Let time pass, and a little more where the broker may be late."""
-        await self.clock.advance(seconds + self.slack_s)
+        await self.clock.advance(seconds + (self.slack_s if self.lag_s is None else self.lag_s))
+
+    async def ends(self, *tasks: asyncio.Task[Any], within_s: float = 0.0) -> bool:
+        """Whether these end by themselves when that much time has passed, or before."""
+        if not isinstance(self.clock, WaitingClock):
+            await self.clock.advance(within_s + self.slack_s)
+            within_s = 0.0
+        if self.is_real_time:
+            # However slow the machine is: what ends when it should does not wait.
+            await asyncio.wait(tasks, timeout=within_s + self.patience_s)
+        return all(task.done() for task in tasks)
 
     async def settle(self) -> None:
         """Let everything that can happen now happen."""
@@ -159,14 +218,19 @@ class Rig:
     async def let_redrive(self, queue: Channel) -> None:
         """Have the source asked once more, where only that moves a message away."""
         if self.redrives_on_receive:
-            assert await queue.receive() == []
+            assert await queue.look() == []
 
     def start(self, work: Coroutine[Any, Any, T], what: str = "") -> asyncio.Task[T]:
         """Run something beside the test; what is still running at the end is cancelled."""
         task = asyncio.create_task(work, name=what or "what the test started")
         self._tasks.append(task)
         self._started_at_s[task] = self.clock.now_s()
+        task.add_done_callback(self._note_end)
         return task
+
+    def took_s(self, task: asyncio.Task[Any]) -> float:
+        """How long something ran that `start` started."""
+        return self._ended_at_s[task] - self._started_at_s[task]
 
     def late(self, *tasks: asyncio.Task[Any]) -> str:
         """What of these still waits, how many there are and for how long, for an assertion."""
@@ -205,14 +269,21 @@ class Rig:
         queue = self.name(base) + self.ordered_suffix
         return await self.open_queue(base, queue=queue, options=self.ordered_options, **fields)
 
-    def channel(self, subscription: Subscription) -> Channel:
-        """Both ends of a queue that exists."""
+    def channel(self, subscription: Subscription, gateway: Gateway | None = None) -> Channel:
+        """Both ends of a queue that exists, by this gateway or another."""
+        by = gateway or self.gateway
         return Channel(
             rig=self,
             subscription=subscription,
-            producer=self.gateway.producer(subscription.queue),
-            consumer=self.gateway.consumer(subscription),
+            producer=by.producer(subscription.queue),
+            consumer=by.consumer(subscription),
         )
+
+    def networked(self) -> AbstractAsyncContextManager[tuple[Gateway, Network]]:
+        """A gateway and the network before it; skips the test where there is none."""
+        if self.behind_network is None:
+            pytest.skip("nothing lies between the gateway and its broker (behind_network)")
+        return self.behind_network()
 
     async def stats(self, queue: str) -> QueueStats | None:
         """What the gateway says of one queue, None when it does not know it."""
@@ -251,6 +322,9 @@ class Rig:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.gateway.aclose()
 
+    def _note_end(self, task: asyncio.Task[Any]) -> None:
+        self._ended_at_s[task] = self.clock.now_s()
+
 
 @attrs.define(kw_only=True, eq=False)
 class Channel:
@@ -284,7 +358,11 @@ class Channel:
         return await self.producer.send(messages, delay_s=delay_s)
 
     async def receive(self, max_count: int = 1) -> list[Delivery]:
-        """What one receive returns."""
+        """What one receive returns of what must be there."""
+        return list(await self.consumer.receive(max_count=max_count, wait_s=self.rig.sure_s))
+
+    async def look(self, max_count: int = 1) -> list[Delivery]:
+        """What one receive returns, which may be nothing."""
         return list(await self.consumer.receive(max_count=max_count, wait_s=self.rig.poll_s))
 
     async def find_nothing(self) -> bool:
@@ -306,7 +384,7 @@ class Channel:
         """Receive until there are `count`, or no more to be had."""
         taken: list[Delivery] = []
         while len(taken) < count:
-            batch = await self.receive(count - len(taken))
+            batch = await self._look_well(count - len(taken))
             if not batch:
                 break
             taken.extend(batch)
@@ -316,12 +394,22 @@ class Channel:
         """Receive and ack until there were `count`, or no more to be had."""
         messages: list[Message] = []
         while len(messages) < count:
-            batch = await self.receive(count - len(messages))
+            batch = await self._look_well(count - len(messages))
             if not batch:
                 break
             messages.extend(delivery.message for delivery in batch)
             assert not await self.settle(*(Settlement(each, ACK) for each in batch))
         return messages
+
+    async def _look_well(self, max_count: int) -> list[Delivery]:
+        """A look that finds nothing may be too short on a busy machine: the broker knows."""
+        found = await self.look(max_count)
+        if self.rig.is_real_time:
+            for _ in range(_LOOKS):
+                if found or not (await self.rig.admin.stats(self.name)).visible:
+                    break
+                found = await self.look(max_count)
+        return found
 
     async def settle(self, *settlements: Settlement) -> Sequence[Refusal]:
         """Settle, and return what was refused."""

@@ -55,16 +55,20 @@ def session_gateway(rig: Rig) -> SessionGateway:
 
 async def accept(queue: Channel, session: str | None = None) -> SessionPort | None:
     """A session that is free now, if there is one."""
-    return await session_gateway(queue.rig).accept_session(
-        queue.subscription, session, wait_s=queue.rig.poll_s
-    )
+    return await _accept(queue, session, queue.rig.poll_s)
 
 
 async def hold(queue: Channel, session: str | None = None) -> SessionPort:
     """A session that must be free now."""
-    accepted = await accept(queue, session)
+    accepted = await _accept(queue, session, queue.rig.sure_s)
     assert accepted is not None, "no session was free"
     return accepted
+
+
+async def _accept(queue: Channel, session: str | None, wait_s: float) -> SessionPort | None:
+    return await session_gateway(queue.rig).accept_session(
+        queue.subscription, session, wait_s=wait_s
+    )
 
 
 async def is_locked(queue: Channel, session: str) -> bool:

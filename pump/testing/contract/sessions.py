@@ -67,9 +67,8 @@ class SessionContract(ContractTests):
         queue = await open_sessions(rig)
 
         accepting = start_accept(queue, None, wait_s=0.0)
-        await rig.clock.advance(rig.slack_s)
 
-        assert accepting.done(), rig.late(accepting)
+        assert await rig.ends(accepting), rig.late(accepting)
         assert await accepting is None
 
     async def test_when_a_session_without_messages_is_accepted_then_it_waits_for_them(
@@ -80,12 +79,11 @@ class SessionContract(ContractTests):
         queue = await open_sessions(rig)
         session = await hold(queue, "a")
 
-        waiting = rig.start(session.receive(max_count=5, wait_s=2 * rig.tick_s))
+        waiting = rig.start(session.receive(max_count=5, wait_s=rig.long_s))
         await rig.settle()
         await send(queue, "b1 a1")
-        await rig.clock.advance(rig.slack_s)
 
-        assert waiting.done(), rig.late(waiting)
+        assert await rig.ends(waiting), rig.late(waiting)
         assert text_of(await waiting) == "a1"
 
     async def test_when_a_message_comes_then_who_waits_for_the_next_session_has_it(
@@ -93,13 +91,12 @@ class SessionContract(ContractTests):
     ) -> None:
         """R40: at once."""
         queue = await open_sessions(rig)
-        waiting = start_accept(queue, None, wait_s=3 * rig.tick_s)
+        waiting = start_accept(queue, None, wait_s=rig.long_s)
         await rig.settle()
 
         await send(queue, "a1")
-        await rig.clock.advance(rig.slack_s)
 
-        assert waiting.done(), rig.late(waiting)
+        assert await rig.ends(waiting), rig.late(waiting)
         session = await waiting
         assert session is not None
         assert text_of(await take(queue, session, 2)) == "a1"
@@ -144,7 +141,7 @@ class SessionContract(ContractTests):
 
             assert (caught.value.queue, caught.value.session) == (queue.name, "a")
             async with await other.accept_session("a") as session:
-                assert text_of(await session.receive(wait=timedelta(seconds=rig.poll_s))) == "a1"
+                assert text_of(await session.receive(wait=rig.patience)) == "a1"
 
     async def test_when_a_session_is_held_then_ordinary_consumers_do_not_get_its_messages(
         self, rig: Rig
@@ -198,7 +195,7 @@ class SessionContract(ContractTests):
         queue = await open_sessions(rig, "a1 a2 a3")
         session = await hold(queue)
 
-        first = await session.receive(max_count=2, wait_s=rig.poll_s)
+        first = await session.receive(max_count=2, wait_s=rig.sure_s)
 
         assert 1 <= len(first) <= 2
         rest = await take(queue, session, 3)

@@ -198,7 +198,7 @@ class SettlingContract(ContractTests):
 
         await queue.settle(abandon(first))
 
-        [again] = await queue.another_consumer().receive(max_count=1, wait_s=rig.poll_s)
+        [again] = await queue.another_consumer().receive(max_count=1, wait_s=rig.sure_s)
         assert again.message.id == first.message.id
         assert again.receipt != first.receipt
 
@@ -225,7 +225,7 @@ class SettlingContract(ContractTests):
         seen = []
         for _ in range(5):
             worker = queue.another_consumer()
-            [received] = await worker.receive(max_count=1, wait_s=rig.poll_s)
+            [received] = await worker.receive(max_count=1, wait_s=rig.sure_s)
             seen.append(received.attempt)
             await worker.settle([defer(received)])
 

@@ -45,7 +45,7 @@ class Soak:
         """The ids of all messages that are left, once every lease and delay is over."""
         remaining: list[str] = []
         for _ in range(2):
-            await self.rig.advance(2 * self.rig.lease_s)
+            await self.rig.advance(self.rig.lease_s + self.rig.tick_s)
             remaining += [each.id for each in await self.queue.take_and_ack(len(self.sent) + 1)]
         return remaining
 

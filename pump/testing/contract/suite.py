@@ -18,6 +18,7 @@ from .ordering import OrderingContract
 from .receiving import ReceivingContract
 from .redrive import RedriveContract
 from .rejecting import RejectionContract
+from .resilience import ResilienceContract
 from .sending import SendingContract
 from .session_locks import SessionLockContract
 from .sessions import SessionContract
@@ -42,6 +43,7 @@ class PortContract(
     LifecycleContract,
     ClaimContract,
     SharingContract,
+    ResilienceContract,
     BlockingContract,
     SessionBlockingContract,
 ):

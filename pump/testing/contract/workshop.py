@@ -15,6 +15,7 @@ import msgspec
 from ...app import App
 from ...capabilities import Capabilities
 from ...clock import Clock
+from ...context import current_context
 from ...dispatcher import Dispatcher
 from ...errors import ConnectionFailed
 from ...events import Event, OutcomeEvent
@@ -142,6 +143,7 @@ class Workshop:
         handle: Callable[[Job], Awaitable[None]],
         *,
         base: str = "jobs",
+        gateway: Gateway | None = None,
         outage: Outage | None = None,
         middleware: Sequence[Any] = (),
         **fields: Any,
@@ -156,7 +158,7 @@ class Workshop:
         self.subscription = rig.subscription(base, request=Job, **fields)
         assert isinstance(rig.clock, Clock)
         self.app = App(
-            WatchedGateway(rig.gateway, self.diary, outage or Outage()),
+            WatchedGateway(gateway or rig.gateway, self.diary, outage or Outage()),
             middleware=middleware,
             observers=[self.events.append],
             spill=self.spill,
@@ -241,6 +243,14 @@ def _wording(is_so: Callable[[], bool]) -> str:
         return inspect.getsource(is_so).strip()
     except (OSError, TypeError):
         return getattr(is_so, "__qualname__", repr(is_so))
+
+
+def id_in_hand() -> str:
+    """The id of the message in hand."""
+    context = current_context()
+    assert context is not None
+    assert context.message is not None
+    return context.message.id
 
 
 def acked_ids(workshop: Workshop) -> list[str]:

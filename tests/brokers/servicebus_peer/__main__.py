@@ -7,6 +7,7 @@ command, and is answered with one line:
     {"do": "lose", "operation": "update-disposition", "count": 1}    apply, and hang up unanswered
     {"do": "settle_in_part"}   a lost lock keeps none of its request but itself from being applied
     {"do": "expire_locks"}     every lock is over
+    {"do": "travel", "seconds": 30.0}    so much time has passed, and what was due is done
     {"do": "counts"}           how often each operation was asked for
     {"do": "delete", "part": "7f3a"}    the queues with this in their names
 """
@@ -23,7 +24,7 @@ from typing import Any
 
 from . import atom
 from .amqp import AmqpSide
-from .entities import Namespace
+from .entities import Namespace, travel
 from .management import id_of
 
 # Only in the environment that runs this; it has no types.
@@ -60,8 +61,12 @@ class Peer:
 
     def _obey(self) -> None:
         for line in sys.stdin:
+            command = json.loads(line)
             with self.lock:
-                _say(self._do(json.loads(line)))
+                answer = self._do(command)
+            if command["do"] == "travel":
+                self.amqp.wait_for_tick()
+            _say(answer)
         os._exit(0)
 
     def _do(self, command: dict[str, Any]) -> object:
@@ -78,6 +83,8 @@ class Peer:
                         stored.locked_until = 0.0
                     for lock in queue.sessions.values():
                         lock.locked_until = 0.0
+            case "travel":
+                travel(command["seconds"])
             case "counts":
                 return dict(self.amqp.requests)
             case "delete":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from importlib import import_module
-from threading import Lock
+from threading import Condition, Lock
 from typing import Any
 
 from .entities import Namespace, Queue, Stored, unix_time_s
@@ -70,6 +70,8 @@ class AmqpSide:
         self._later: list[tuple[Any, Any]] = []
         self._listeners: list[Any] = []
         """Connections whose key may only listen."""
+        self._ticked = Condition(lock)
+        self._tick_count = 0
 
     # --- connections, sessions, links ---
 
@@ -220,6 +222,14 @@ class AmqpSide:
                 outlet.link.close()
         self._answer_knocks()
         self.give_out()
+        self._tick_count += 1
+        self._ticked.notify_all()
+
+    def wait_for_tick(self) -> None:
+        """Return when all was done that is due now."""
+        with self._ticked:
+            after = self._tick_count + 1
+            self._ticked.wait_for(lambda: self._tick_count >= after)
 
     def _still_holds(self, outlet: Outlet) -> bool:
         return bool(outlet.queue.sessions[outlet.session or ""].holder == outlet.link)

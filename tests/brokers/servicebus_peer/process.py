@@ -23,6 +23,8 @@ class ServiceBusPeer:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self.ahead_s = 0.0
+        """How much later it is there than here."""
         ports = self._answer()
         self.amqp_port: int = ports["amqp"]
         self.http_port: int = ports["http"]
@@ -57,6 +59,11 @@ class ServiceBusPeer:
     def expire_locks(self) -> None:
         """End every lock of messages and sessions."""
         self._ask({"do": "expire_locks"})
+
+    def travel(self, seconds: float) -> None:
+        """Let so much time pass there, and what is due be done."""
+        self._ask({"do": "travel", "seconds": seconds})
+        self.ahead_s += seconds
 
     def counts(self) -> dict[str, int]:
         """How often each operation was asked for."""

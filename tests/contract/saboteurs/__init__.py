@@ -10,6 +10,7 @@ from . import (
     ordering,
     receiving,
     redrive,
+    resilience,
     sending,
     session_locks,
     sessions,
@@ -31,6 +32,7 @@ _MODULES = (
     sessions,
     session_locks,
     claims,
+    resilience,
 )
 
 SABOTEURS: tuple[type[Saboteur], ...] = tuple(

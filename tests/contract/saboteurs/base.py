@@ -7,10 +7,12 @@ from typing import ClassVar
 from pump.capabilities import Capabilities
 
 from ..naive import EVERYTHING, NaiveGateway
+from ..naive_network import NaiveRemote
 
 
 class Saboteur(NaiveGateway):
     """A gateway that breaks one law."""
 
+    Remote: ClassVar[type[NaiveRemote]] = NaiveRemote
     poses_as: ClassVar[Capabilities] = EVERYTHING
     """What it says it can do."""

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import sys
 
+from gateways._aws.factory import transport_for
 from gateways._aws.settings import AwsSettings, Credentials, TransportKind
-from gateways._aws.transport import Polling, transport_for
+from gateways._aws.transport import Polling
 from pump.errors import ConnectionFailed
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib import metadata
 
 import pytest
 
-from gateways._aws.sdk import MINIMUM, PACKAGES, check_version
+from gateways._aws.sdk import NEEDED, PACKAGES
 from gateways._aws.settings import TransportKind
 from pump.errors import ConfigurationError
 
@@ -49,7 +50,7 @@ async def test_when_the_sdk_is_not_installed_then_a_call_names_the_cure(
     monkeypatch: pytest.MonkeyPatch, kind: TransportKind, connect: Connect
 ) -> None:
     """R77: also for who calls without opening."""
-    _pretend(monkeypatch, PACKAGES[kind][-1], None)
+    _pretend(monkeypatch, NEEDED[kind][-1], None)
 
     with pytest.raises(ConfigurationError, match=r"pip install 'pumphouse\[sqs\]'"):
         await connect().call("sqs", "list_queues", {})
@@ -59,14 +60,23 @@ async def test_when_the_sdk_cannot_be_imported_then_the_cure_is_named_too(
     monkeypatch: pytest.MonkeyPatch, kind: TransportKind, connect: Connect
 ) -> None:
     """R77: half an installation still has its metadata."""
-    monkeypatch.setitem(sys.modules, PACKAGES[kind][-1], None)
+    monkeypatch.setitem(sys.modules, NEEDED[kind][-1], None)
 
     with pytest.raises(ConfigurationError, match=r"pip install 'pumphouse\[sqs\]'"):
         await connect().open()
 
 
-@pytest.mark.parametrize("package", MINIMUM)
+@pytest.mark.parametrize("package", PACKAGES.versions)
 @pytest.mark.parametrize("newer", ["", ".0", ".1rc1", ".99"])
 def test_when_the_sdk_is_new_enough_then_nothing_is_said(package: str, newer: str) -> None:
     """R77."""
-    check_version(package, MINIMUM[package] + newer)
+    PACKAGES.check(package, PACKAGES.versions[package].removeprefix(">=") + newer)
+
+
+def test_when_no_sdk_is_there_then_the_gateway_can_be_imported_to_say_so() -> None:
+    """R77: each transport imports what it stands on when it is opened."""
+    absent = "import sys; sys.modules.update(dict.fromkeys(('boto3', 'aioboto3', 'aiohttp')))"
+
+    ended = subprocess.run([sys.executable, "-c", f"{absent}; import gateways.sqs"], check=False)
+
+    assert ended.returncode == 0

@@ -1,4 +1,4 @@
-"""Receipts: good for one settlement, until the lease ends (R5, R6, R9, laws 1 and 3)."""
+"""What a server that was restarted may not remember of leases and deferrals (R8, R9, R17)."""
 
 from __future__ import annotations
 
@@ -10,72 +10,24 @@ from gateways.nats.receipts import Receipts, receipt_for, subject_of
 
 def held(*receipts: str, ends_at_s: float = 30.0, now_s: float = 0.0) -> Receipts:
     found = Receipts()
-    found.hold([(receipt, ends_at_s) for receipt in receipts], now_s=now_s)
+    for receipt in receipts:
+        found.enter(receipt, ends_at_s, now_s=now_s)
     return found
-
-
-def test_when_a_receipt_is_held_then_it_can_be_taken_once() -> None:
-    receipts = held("a")
-
-    assert receipts.take("a", 1.0)
-    assert not receipts.take("a", 1.0)
-    assert not receipts.is_held("a", 1.0)
-
-
-def test_when_a_settlement_did_not_come_about_then_it_can_be_tried_again() -> None:
-    receipts = held("a")
-    receipts.take("a", 1.0)
-
-    receipts.give_back("a")
-
-    assert receipts.take("a", 1.0)
-
-
-def test_when_a_receipt_is_spent_unknown_or_late_then_it_is_refused() -> None:
-    receipts = held("spent", "late")
-    receipts.spend("spent")
-
-    assert not receipts.take("spent", 1.0)
-    assert not receipts.take("unknown", 1.0)
-    assert not receipts.take("late", 30.0)
-
-
-def test_when_a_lease_is_extended_then_the_receipt_is_good_for_longer() -> None:
-    receipts = held("a")
-
-    receipts.extend("a", 60.0, now_s=20.0)
-    receipts.extend("gone", 60.0, now_s=20.0)
-
-    assert receipts.take("a", 59.0)
-    assert not receipts.take("gone", 20.0)
-
-
-def test_when_more_is_received_then_what_has_expired_is_forgotten() -> None:
-    """Nothing grows without end; what is being settled stays until that is done."""
-    receipts = held("old", "taken", "older")
-    receipts.take("taken", 1.0)
-
-    receipts.hold([("new", 90.0)], now_s=60.0)
-    assert len(receipts) == 3
-    receipts.spend("taken")
-    receipts.hold([("newer", 90.0)], now_s=60.0)
-
-    assert len(receipts) == 2
 
 
 def test_when_the_server_may_have_forgotten_then_what_it_granted_of_late_is_not_counted_on() -> (
     None
 ):
     receipts = held("early", "extended")
-    receipts.hold([("late", 40.0)], now_s=10.0)
-    receipts.extend("extended", 45.0, now_s=15.0)
+    receipts.enter("late", 40.0, now_s=10.0)
+    receipts.prolong("extended", 45.0, now_s=15.0)
 
     receipts.doubt(10.0)
 
-    assert not receipts.is_held("late", 16.0)
-    assert receipts.is_held("early", 16.0)
-    assert receipts.is_held("extended", 28.0)
-    assert not receipts.is_held("extended", 31.0)
+    assert receipts.find("late", 16.0) is None
+    assert receipts.find("early", 16.0)
+    assert receipts.find("extended", 28.0)
+    assert receipts.find("extended", 31.0) is None
 
 
 def test_when_a_subject_is_received_under_twice_then_the_receipts_differ() -> None:
@@ -94,8 +46,8 @@ def test_when_a_server_was_restarted_then_every_lease_ends_sooner() -> None:
 
     receipts.doubt(10.0)
 
-    assert receipts.is_held("a", 30.0 - COARSE_S - 0.1)
-    assert not receipts.is_held("a", 30.0 - COARSE_S)
+    assert receipts.find("a", 30.0 - COARSE_S - 0.1)
+    assert receipts.find("a", 30.0 - COARSE_S) is None
 
 
 def test_when_a_server_was_restarted_then_what_is_deferred_is_told_again_for_the_rest() -> None:
@@ -114,7 +66,7 @@ def test_when_a_server_was_restarted_then_what_is_deferred_is_told_again_for_the
 def test_when_a_deferred_message_may_have_come_to_another_then_nothing_is_told_of_it() -> None:
     """Law 3: the server would take it for the lease of that one."""
     receipts = held("delivered long ago", ends_at_s=30.0, now_s=0.0)
-    receipts.hold([("delivered just now", 50.0)], now_s=15.0)
+    receipts.enter("delivered just now", 50.0, now_s=15.0)
     receipts.deferred("delivered long ago", due_at_s=90.0, now_s=15.0)
     receipts.deferred("delivered just now", due_at_s=90.0, now_s=15.0)
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from aiormq import exceptions as sdk
 
-from gateways.rabbitmq.connection import check_sdk, check_server, check_version
+from gateways.rabbitmq.connection import PACKAGES, check_server
 from gateways.rabbitmq.errors import MAX_DETAIL, Where, fault_of, translated
 from pump.errors import (
     AccessDenied,
@@ -107,7 +107,7 @@ async def test_when_the_sdk_cancels_a_call_of_its_own_then_the_connection_has_fa
 
 def test_when_the_sdk_is_the_one_we_need_then_nothing_is_said() -> None:
     """R77."""
-    check_sdk()
+    PACKAGES.check_installed()
 
 
 @pytest.mark.parametrize("found", [None, "9.5.1"])
@@ -116,7 +116,7 @@ def test_when_the_sdk_is_missing_or_old_then_the_error_says_what_to_install(
 ) -> None:
     """R77."""
     with pytest.raises(ConfigurationError, match=r"pip install .*pumphouse\[rabbitmq\]"):
-        check_version("aio-pika", found)
+        PACKAGES.check("aio-pika", found)
 
 
 def test_when_the_broker_is_too_old_then_the_error_says_which_one_is_needed() -> None:

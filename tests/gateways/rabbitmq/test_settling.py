@@ -11,7 +11,7 @@ import pytest
 from pamqp.commands import Basic
 
 from gateways.rabbitmq.amqp import Channel
-from gateways.rabbitmq.leases import Lease, Outstanding, Terms
+from gateways.rabbitmq.leases import Outstanding, RabbitMQLease, Terms
 from gateways.rabbitmq.settling import Settling
 from gateways.rabbitmq.topology import Topology
 from gateways.rabbitmq.wire import Parcel, attempt_of
@@ -78,7 +78,7 @@ async def test_when_a_delivery_is_abandoned_then_a_copy_goes_back_that_has_the_a
         dead_letter_queue="dead",
     )
     delivery = a_delivery(attempt=3)
-    settling.hold(a_lease(delivery, channel, terms, clock.now_s()))
+    settling.leases.hold(delivery.receipt, a_lease(delivery, channel, terms, clock.now_s()))
 
     refusals = await settling.settle([Settlement(delivery, ABANDON)])
 
@@ -101,7 +101,7 @@ async def test_when_a_settlement_takes_long_then_its_lease_can_be_extended_meanw
     settling = Settling("orders", cast(Topology, topology), address="amqp://broker", clock=clock)
     delivery = a_delivery()
     terms = Terms(lease_s=30, max_lease_s=600)
-    settling.hold(a_lease(delivery, FakeChannel(), terms, clock.now_s()))
+    settling.leases.hold(delivery.receipt, a_lease(delivery, FakeChannel(), terms, clock.now_s()))
     topology.confirms_after(clock, 40)
     settled = asyncio.create_task(settling.settle([Settlement(delivery, Defer(5.0))]))
     await clock.advance(20)
@@ -113,12 +113,21 @@ async def test_when_a_settlement_takes_long_then_its_lease_can_be_extended_meanw
     await settling.aclose()
 
 
-def a_lease(delivery: Delivery, channel: FakeChannel, terms: Terms, now_s: float) -> Lease:
+def a_lease(delivery: Delivery, channel: FakeChannel, terms: Terms, now_s: float) -> RabbitMQLease:
     outstanding = Outstanding()
     outstanding.add(1)
     held = cast("Channel", channel)
     parcel = Parcel(body=b"x")
-    return Lease(delivery, parcel, held, outstanding, 1, terms, now_s, now_s + terms.lease_s)
+    return RabbitMQLease(
+        now_s + terms.lease_s,
+        delivery=delivery,
+        parcel=parcel,
+        channel=held,
+        outstanding=outstanding,
+        tag=1,
+        terms=terms,
+        received_at_s=now_s,
+    )
 
 
 async def test_when_a_settlement_breaks_then_the_lease_can_still_be_settled_or_run_out() -> None:
@@ -129,7 +138,7 @@ async def test_when_a_settlement_breaks_then_the_lease_can_still_be_settled_or_r
     )
     delivery = a_delivery()
     terms = Terms(lease_s=30, max_lease_s=600)
-    settling.hold(a_lease(delivery, FakeChannel(), terms, clock.now_s()))
+    settling.leases.hold(delivery.receipt, a_lease(delivery, FakeChannel(), terms, clock.now_s()))
     with pytest.raises(TypeError):
         await settling.settle([Settlement(delivery, Defer(5.0))])
 

@@ -14,25 +14,25 @@ from .counted import counted
 ALONE: dict[str, dict[str, Any]] = {
     "as it is called without options": {"messages": 1000},
     "one message a send": {"messages": 300, "batch": 1},
-    "a hundred messages a send": {"messages": 3000, "batch": 100, "consumers": 100},
+    "a hundred messages a send": {"messages": 1500, "batch": 100, "consumers": 100},
     "one message a receive": {"messages": 500, "receive": 1},
     "a store far away": {"messages": 1000, "consumers": 50, "latency_s": 0.2},
     "leases that are renewed": {"messages": 100, "handler_s": 70.0},
-    "large bodies": {"messages": 1000, "batch": 100, "body_bytes": 20_000},
+    "large bodies": {"messages": 500, "batch": 100, "body_bytes": 20_000},
     "a steady pace": {"messages": 300, "rate": 5.0},
     "a day's end": {"messages": 100, "idle_s": 600.0},
 }
 SHARED: dict[str, dict[str, Any]] = {
-    "two processes": {"messages": 1500, "consumers": 20, "processes": 2},
+    "two processes": {"messages": 750, "consumers": 20, "processes": 2},
     "two processes and single messages": {
-        "messages": 600,
+        "messages": 300,
         "batch": 1,
         "consumers": 20,
         "processes": 2,
     },
-    "four processes": {"messages": 2000, "consumers": 40, "processes": 4},
+    "four processes": {"messages": 1000, "consumers": 40, "processes": 4},
     "four processes and large batches": {
-        "messages": 2000,
+        "messages": 1000,
         "batch": 100,
         "consumers": 40,
         "processes": 4,

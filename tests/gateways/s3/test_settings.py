@@ -16,7 +16,7 @@ from gateways.s3 import (
     TransportKind,
     from_url,
 )
-from gateways.s3.gateway import check_version
+from gateways.s3.gateway import PACKAGES
 from pump import App
 from pump.errors import ConfigurationError
 
@@ -167,10 +167,10 @@ def test_when_an_sdk_is_too_old_for_conditions_then_the_error_says_what_to_insta
 ) -> None:
     """R77."""
     with pytest.raises(ConfigurationError, match=r"pumphouse\[s3\]"):
-        check_version(package, version)
+        PACKAGES.check(package, version)
 
 
 def test_when_an_sdk_is_new_enough_then_it_will_do() -> None:
     """R77."""
-    check_version("boto3", "1.36.0")
-    check_version("aioboto3", "15.5.0")
+    PACKAGES.check("boto3", "1.36.0")
+    PACKAGES.check("aioboto3", "15.5.0")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateways.servicebus.connection import Chores
+from gateways._kit.tasks import BackgroundTasks
 from gateways.servicebus.tap import Tap
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConnectionFailed
@@ -24,7 +24,7 @@ def broken_tap() -> Tap:
         clock=SYSTEM_CLOCK,
         settings=SimpleNamespace(look_s=0.1),
         address="sb://shop",
-        chores=Chores(),
+        chores=BackgroundTasks("test"),
         receiver=receiver,
     )
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from gateways._aws.factory import transport_for
 from gateways._aws.settings import AwsSettings, Credentials, TransportKind
-from gateways._aws.transport import Polling, Reply, Request, Transport, transport_for
+from gateways._aws.transport import Polling, Reply, Request, Transport
 from gateways.sqs.address import QueueUrls
 from gateways.sqs.admin import SqsAdmin
 from pump.clock import SYSTEM_CLOCK, Clock

@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from gateways._aws.errors import ObjectNotFound
+from gateways._aws.factory import transport_for
 from gateways._aws.settings import AwsSettings, Credentials, TransportKind
-from gateways._aws.transport import transport_for
 from gateways.sqs.calls import MAX_BYTES
 from gateways.sqs.claims import ClaimCheck, Claims
 from gateways.sqs.wire import decode, encode

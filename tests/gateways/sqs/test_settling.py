@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from gateways.sqs.inbound import Receipts
 from pump.errors import ConnectionFailed, InvalidReceipt, Throttled
 from pump.testing import VirtualClock, a_message, abandon, ack, defer
 
@@ -118,6 +117,25 @@ async def test_when_settling_is_cancelled_then_it_may_be_repeated() -> None:
 
     assert settling.cancelled()
     assert list(refused) == []
+
+
+async def test_when_cancelled_between_two_answers_then_only_the_unanswered_may_be_repeated() -> (
+    None
+):
+    """Law 1: another consumer may have what was given back."""
+    clock = VirtualClock()
+    transport = transport_with(2, delete_message_batch=[asyncio.Event()])
+    consumer = consumer_of(transport, clock)
+    first, second = await consumer.receive(max_count=10, wait_s=0)
+    settling = asyncio.create_task(consumer.settle([ack(first), abandon(second)]))
+    await clock.settle()
+    settling.cancel()
+    await clock.settle()
+
+    refused = await consumer.settle([ack(first), abandon(second)])
+
+    assert [(each.delivery, each.is_final) for each in refused] == [(second, True)]
+    assert len(transport.requests(HIDE)) == 1
 
 
 async def test_when_one_of_several_requests_fails_then_only_its_entries_are_refused() -> None:
@@ -232,31 +250,6 @@ async def test_when_twelve_hours_are_over_then_there_is_nothing_to_extend() -> N
     [refusal] = await consumer.extend([delivery], lease_s=60)
 
     assert refusal.is_final
-
-
-def test_when_a_receipt_is_taken_then_a_second_taker_is_refused_until_it_is_given_back() -> None:
-    """Law 1."""
-    receipts = Receipts()
-    receipts.hold(["a"], ends_at_s=10, now_s=0)
-
-    first, second = receipts.take("a", 1), receipts.take("a", 1)
-    receipts.give_back("a")
-    third = receipts.take("a", 1)
-    receipts.spend("a")
-
-    assert (first, second, third, receipts.take("a", 1)) == (True, False, True, False)
-
-
-def test_when_a_receipt_is_gone_then_an_extension_does_not_bring_it_back() -> None:
-    """R16."""
-    receipts = Receipts()
-    receipts.hold(["a"], ends_at_s=10, now_s=0)
-    receipts.spend("a")
-
-    receipts.extend("a", 100)
-
-    assert not receipts.is_held("a", 1)
-    assert len(receipts) == 0
 
 
 def transport_with(count: int, **scripts: list[Answer]) -> ScriptedTransport:

@@ -22,7 +22,7 @@ from pump.testing.builders import a_message, ack
 T = TypeVar("T")
 
 LEASE = timedelta(seconds=20)
-PATIENTLY = timedelta(seconds=10)
+PATIENTLY = timedelta(seconds=30)
 
 
 def gateway_at(url: str, **fields: Any) -> NatsGateway:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateways.nats import NatsGateway, NatsSettings, connection
+from gateways._kit import versions
+from gateways.nats import NatsGateway, NatsSettings
 from pump.errors import (
     AccessDenied,
     ConfigurationError,
@@ -39,7 +40,7 @@ async def use(gateway: NatsGateway, queue: str) -> None:
     """Send, receive and ack one message."""
     await gateway.producer(queue).send([a_message()])
     consumer = gateway.consumer(a_subscription(queue))
-    [delivery] = await consumer.receive(max_count=1, wait_s=5.0)
+    [delivery] = await consumer.receive(max_count=1, wait_s=30)
     assert not await consumer.settle([ack(delivery)])
 
 
@@ -217,7 +218,7 @@ async def test_when_the_sdk_is_missing_or_old_then_the_cure_is_named(
     nats: NatsServer, monkeypatch: pytest.MonkeyPatch, found: str | None, said: str
 ) -> None:
     """R77."""
-    monkeypatch.setattr(connection, "installed", lambda: found)
+    monkeypatch.setattr(versions, "installed", lambda package: found)
 
     error = await refused(nats.url)
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.broker
 async def attempts(consumer: ConsumerPort, settlement: Callable[..., object], times: int) -> None:
     """Receive one message and settle it, again and again."""
     for _ in range(times):
-        [received] = await consumer.receive(max_count=1, wait_s=10.0)
+        [received] = await consumer.receive(max_count=1, wait_s=30)
         await consumer.settle([settlement(received)])  # type: ignore[list-item]
 
 
@@ -42,7 +42,7 @@ async def test_when_a_message_that_was_handed_back_is_acked_then_its_number_is_r
         await attempts(gateway.consumer(bench.subscription()), defer, 1)
         consumer = other.consumer(bench.subscription())
 
-        [received] = await consumer.receive(max_count=1, wait_s=10.0)
+        [received] = await consumer.receive(max_count=1, wait_s=30)
         kept = await number_count(gateway)
         assert not await consumer.settle([ack(received)])
         await other.aclose()
@@ -66,7 +66,7 @@ async def test_when_a_queue_is_made_anew_then_nothing_is_taken_off_its_messages(
         consumer = gateway.consumer(bench.subscription())
 
         await attempts(consumer, defer, 2)
-        [third] = await consumer.receive(max_count=1, wait_s=10.0)
+        [third] = await consumer.receive(max_count=1, wait_s=30)
 
         assert third.attempt == 3
 
@@ -86,7 +86,7 @@ async def test_when_the_number_may_not_be_written_then_it_is_handed_back_all_the
         consumer = gateway.consumer(bench.subscription())
 
         await attempts(consumer, abandon, 1)
-        [again] = await consumer.receive(max_count=1, wait_s=10.0)
+        [again] = await consumer.receive(max_count=1, wait_s=30)
 
         assert again.attempt == 2
         with pytest.raises(ApiError):

@@ -40,7 +40,7 @@ async def test_when_the_queue_is_made_again_then_its_consumers_go_on(bench: Benc
             await bench.make(other)
         await bench.send(None, "a", "b")
 
-        received = await consumer.receive(max_count=10, wait_s=5.0)
+        received = await consumer.receive(max_count=10, wait_s=30)
 
         assert ids(received) == ["a", "b"]
         assert not await consumer.settle([ack(each) for each in received])
@@ -51,13 +51,13 @@ async def test_when_the_shared_consumer_is_deleted_then_it_is_made_again(bench: 
     await bench.send(None, "a", "b")
     async with bench.gateway() as gateway:
         consumer = gateway.consumer(bench.subscription())
-        [held] = await consumer.receive(max_count=1, wait_s=5.0)
+        [held] = await consumer.receive(max_count=1, wait_s=30)
 
         await gateway._api.ask(f"CONSUMER.DELETE.{bench.queue}.pump")
         [refusal] = await consumer.settle([ack(held)])
 
         assert refusal.is_final
-        assert ids(await consumer.receive(max_count=10, wait_s=5.0)) == ["a", "b"]
+        assert ids(await consumer.receive(max_count=10, wait_s=30)) == ["a", "b"]
 
 
 async def test_when_many_make_one_queue_at_once_then_all_of_them_have_it(nats: NatsServer) -> None:

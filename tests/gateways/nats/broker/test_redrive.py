@@ -16,7 +16,7 @@ from .bench import Bench, ids
 
 pytestmark = pytest.mark.broker
 
-SHORT_LEASE = timedelta(seconds=0.5)
+SHORT_LEASE = timedelta(seconds=3)
 
 
 async def test_when_the_dead_letter_queue_is_missing_then_the_message_waits_for_it(
@@ -30,12 +30,12 @@ async def test_when_the_dead_letter_queue_is_missing_then_the_message_waits_for_
         await gateway._api.ask(f"STREAM.DELETE.{dead.queue}")
         await gateway.producer(bench.queue).send([a_message(id="poison", group="g")])
         consumer = gateway.consumer(bench.subscription(**fields))
-        [received] = await consumer.receive(max_count=1, wait_s=5.0)
+        [received] = await consumer.receive(max_count=1, wait_s=30)
 
         await consumer.settle([defer(received)])
         assert not await consumer.receive(max_count=1, wait_s=2.0)
         await dead.make(gateway)
-        assert not await consumer.receive(max_count=1, wait_s=3.0)
+        assert not await consumer.receive(max_count=1, wait_s=8.0)
 
         [letter] = await dead.take_all()
         assert letter.message.id == "poison"
@@ -56,7 +56,7 @@ async def test_when_the_limit_is_only_in_the_streams_metadata_then_consumers_go_
         consumer = gateway.consumer(bench.subscription())
 
         for _ in range(2):
-            received = await consumer.receive(max_count=2, wait_s=5.0)
+            received = await consumer.receive(max_count=2, wait_s=30)
             poison = [each for each in received if each.message.id == "poison"]
             good = [each for each in received if each.message.id == "good"]
             settlements = [*map(defer, poison), *map(ack, good)]
@@ -77,7 +77,7 @@ async def test_when_a_queue_is_made_anew_then_its_dead_letters_are_not_taken_for
             await bench.make(gateway, **fields)
             await gateway.producer(bench.queue).send([a_message(id=id_)])
             consumer = gateway.consumer(bench.subscription(**fields))
-            [received] = await consumer.receive(max_count=1, wait_s=5.0)
+            [received] = await consumer.receive(max_count=1, wait_s=30)
             assert not await consumer.settle([defer(received)])
             await gateway._api.ask(f"STREAM.DELETE.{bench.queue}")
 
@@ -103,11 +103,11 @@ async def test_when_a_dead_letter_is_too_large_then_only_that_one_fails(
         await bench.make(gateway, **fields)
         await gateway.producer(bench.queue).send([a_message(b"x" * 3_900, id="large")])
         consumer = gateway.consumer(bench.subscription(**fields))
-        [received] = await consumer.receive(max_count=1, wait_s=5.0)
+        [received] = await consumer.receive(max_count=1, wait_s=30)
 
         assert not await consumer.settle([defer(received)])
         await gateway.producer(bench.queue).send([a_message(id="small")])
-        assert ids(await consumer.receive(max_count=1, wait_s=5.0)) == ["small"]
+        assert ids(await consumer.receive(max_count=1, wait_s=30)) == ["small"]
 
         assert lost == []
         assert (await gateway.admin().stats(dead.queue)).visible == 0

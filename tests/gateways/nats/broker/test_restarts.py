@@ -76,7 +76,7 @@ async def test_when_the_server_is_killed_then_what_was_acked_does_not_come_again
     """R5: an ack that was confirmed."""
     await gateway.producer(bench.queue).send([a_message(id=str(n)) for n in range(20)])
     consumer = gateway.consumer(bench.subscription())
-    received = await consumer.receive(max_count=10, wait_s=5.0)
+    received = await consumer.receive(max_count=10, wait_s=30)
     assert not await consumer.settle([ack(each) for each in received])
 
     await restart(server)
@@ -97,7 +97,7 @@ async def test_when_the_server_may_have_forgotten_a_lease_then_its_receipt_is_no
     await bench.make(gateway, **fields)
     await gateway.producer(bench.queue).send([a_message(id=str(n)) for n in range(20)])
     consumer = gateway.consumer(bench.subscription(**fields))
-    first = await consumer.receive(max_count=20, wait_s=5.0)
+    first = await consumer.receive(max_count=20, wait_s=30)
 
     await asyncio.to_thread(server.kill)
     if is_missed:
@@ -111,7 +111,7 @@ async def test_when_the_server_may_have_forgotten_a_lease_then_its_receipt_is_no
     async with bench.gateway() as other:
         taker = other.consumer(bench.subscription(**fields))
         while len(again) < 20:
-            received = await taker.receive(max_count=20, wait_s=5.0)
+            received = await taker.receive(max_count=20, wait_s=30)
             assert not await taker.settle([ack(each) for each in received])
             again += ids(received)
     assert sorted(again) == sorted(ids(first))
@@ -123,7 +123,7 @@ async def test_when_the_server_is_killed_then_a_lease_it_wrote_down_lasts(
     """R8: nobody else is given the message, and the receipt stays good."""
     await gateway.producer(bench.queue).send([a_message()])
     consumer = gateway.consumer(bench.subscription())
-    [held] = await consumer.receive(max_count=1, wait_s=5.0)
+    [held] = await consumer.receive(max_count=1, wait_s=30)
     # Long enough for the server to have written it down.
     await SYSTEM_CLOCK.sleep(1.5)
 
@@ -145,13 +145,14 @@ async def test_when_the_server_is_killed_then_what_was_deferred_is_neither_early
     consumer = gateway.consumer(bench.subscription())
     received: list[Delivery] = []
     while len(received) < 6:
-        received += await consumer.receive(max_count=6, wait_s=5.0)
+        received += await consumer.receive(max_count=6, wait_s=30)
     due_at_s: dict[str, float] = {}
     for some in (received[:3], received[3:]):
         # Long enough for the server to have written down what was before.
         await SYSTEM_CLOCK.sleep(1.5)
+        asked_at_s = SYSTEM_CLOCK.now_s()
         assert not await consumer.settle([defer(each, seconds=delay_s) for each in some])
-        due_at_s |= {each.message.id: SYSTEM_CLOCK.now_s() + delay_s for each in some}
+        due_at_s |= {each.message.id: asked_at_s + delay_s for each in some}
 
     await restart(server)
     early: dict[str, float] = {}
@@ -161,7 +162,6 @@ async def test_when_the_server_is_killed_then_what_was_deferred_is_neither_early
             early[each.message.id] = due_at_s.pop(each.message.id) - SYSTEM_CLOCK.now_s()
             assert SYSTEM_CLOCK.now_s() < received[0].lease_expires_at_s, "only at its lease"
 
-    # The server was told a moment before we looked at the clock.
     assert max(early.values()) < 0.05
 
 
@@ -172,7 +172,7 @@ async def test_when_the_server_is_killed_then_a_delayed_message_still_comes(
 
     await restart(server)
     consumer = gateway.consumer(bench.subscription())
-    [delivery] = await surely(lambda: consumer.receive(max_count=1, wait_s=10.0))
+    [delivery] = await surely(lambda: consumer.receive(max_count=1, wait_s=30))
 
     assert delivery.message.id == "later"
 

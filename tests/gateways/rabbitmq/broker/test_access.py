@@ -91,7 +91,7 @@ async def test_when_the_broker_speaks_tls_then_messages_go_through_it(
     await trusting.open()
     await make(trusting, a_subscription(name))
     await trusting.producer(name).send([a_message("sealed")])
-    [received] = await trusting.consumer(a_subscription(name)).receive(max_count=1, wait_s=10)
+    [received] = await trusting.consumer(a_subscription(name)).receive(max_count=1, wait_s=30)
     assert received.message.body == b"sealed"
     await trusting.aclose()
 

@@ -89,7 +89,7 @@ async def test_when_leases_end_and_the_dead_letter_queue_is_missing_then_the_oth
     """
     subscription = a_subscription(
         name,
-        lease=timedelta(seconds=3),
+        lease=timedelta(seconds=30),
         max_receive_count=2,
         dead_letter_queue=f"{name}-dead",
     )

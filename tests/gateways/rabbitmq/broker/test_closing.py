@@ -24,7 +24,7 @@ async def test_when_a_consumer_is_closed_in_the_middle_of_a_deferral_then_there_
     await make(gateway, subscription)
     await gateway.producer(name).send([a_message()])
     consumer = gateway.consumer(subscription)
-    [received] = await consumer.receive(max_count=1, wait_s=10)
+    [received] = await consumer.receive(max_count=1, wait_s=30)
     is_sending = asyncio.Event()
     publish = Topology.publish
 
@@ -40,6 +40,6 @@ async def test_when_a_consumer_is_closed_in_the_middle_of_a_deferral_then_there_
     await consumer.aclose()
 
     other = gateway.consumer(subscription)
-    [again] = await other.receive(max_count=2, wait_s=10)
+    [again] = await other.receive(max_count=2, wait_s=30)
     assert (again.message.id, again.attempt) == (received.message.id, 2)
     assert not await other.receive(max_count=1, wait_s=2.5)

@@ -88,7 +88,7 @@ async def test_when_a_stranger_sends_then_every_field_of_amqp_is_understood(
     await stranger.default_exchange.publish(sent, routing_key=name)
 
     consumer = gateway.consumer(a_subscription(name))
-    [delivery] = await consumer.receive(max_count=1, wait_s=10)
+    [delivery] = await consumer.receive(max_count=1, wait_s=30)
 
     message = delivery.message
     assert (message.id, message.content_type, message.reply_to) == ("m", "text/plain", "answers")

@@ -65,9 +65,9 @@ async def test_when_the_broker_is_killed_then_delays_and_sessions_outlive_it(
     for word in words:
         await gateway.producer("orders").send([a_message(word, group=word[0])])
     await gateway.producer("orders").send([a_message("a4", group="a")], delay_s=2)
-    session = await gateway.accept_session(queue, "a", wait_s=5)
+    session = await gateway.accept_session(queue, "a", wait_s=30)
     assert session is not None
-    [first, *_] = await session.receive(max_count=2, wait_s=5)
+    [first, *_] = await session.receive(max_count=2, wait_s=30)
 
     await asyncio.to_thread(server.kill)
     await asyncio.to_thread(server.start)
@@ -163,11 +163,11 @@ async def bodies_of(
     bodies: list[bytes] = []
     for _ in range(100):
         try:
-            session = await gateway.accept_session(subscription, group, wait_s=5)
+            session = await gateway.accept_session(subscription, group, wait_s=30)
             if session is None:
                 continue
             while len(bodies) < count:
-                received = await session.receive(max_count=1, wait_s=5)
+                received = await session.receive(max_count=1, wait_s=30)
                 bodies += [each.message.body for each in received]
             await session.aclose()
             return bodies

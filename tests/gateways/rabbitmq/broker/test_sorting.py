@@ -62,7 +62,7 @@ async def test_when_the_sorter_is_closed_in_the_middle_then_nothing_is_there_twi
 
     monkeypatch.setattr(SessionIndex, "announce", announce_slowly)
     await send(other, name, "a1")
-    await asyncio.wait_for(is_between.wait(), 15)
+    await asyncio.wait_for(is_between.wait(), 30)
     await gateway.aclose()
 
     session = await hold(other, subscription, "a")
@@ -148,7 +148,6 @@ async def test_when_the_sorters_lock_is_lost_over_an_empty_queue_then_the_queue_
     monkeypatch.setattr(sorter, "SWEEP_S", 0.3)
     subscription = with_sessions(name)
     await make(gateway, subscription)
-    await (await hold(gateway, subscription, "a")).aclose()
     connection = await aiormq.connect(rabbitmq_url)
     other = await connection.channel()
     is_lost = asyncio.Event()
@@ -166,8 +165,10 @@ async def test_when_the_sorters_lock_is_lost_over_an_empty_queue_then_the_queue_
             is_lost.set()
         return found
 
+    # Before there is a session: two looks after its end its queue would be gone.
     monkeypatch.setattr(SessionIndex, "count", count_and_lose)
-    await asyncio.wait_for(is_lost.wait(), 15)
+    await (await hold(gateway, subscription, "a")).aclose()
+    await asyncio.wait_for(is_lost.wait(), 30)
 
     assert await take(await hold(gateway, subscription, "a"), 1) == "a1"
     await connection.close()

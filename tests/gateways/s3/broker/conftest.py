@@ -24,8 +24,8 @@ def transport(request: pytest.FixtureRequest) -> TransportKind:
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
     """This process's moto."""
-    with moto_server() as url:
-        yield url
+    with moto_server() as server:
+        yield server.url
 
 
 @pytest.fixture

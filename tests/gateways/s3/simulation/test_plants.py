@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from .cases import CASES, Case
 from .plants import PLANTS, Plant
 from .running import Outcome, run
 
-# Which seed finds a mistake changes with the code: some take a hundred, on a busy machine too.
+# Which seed finds a mistake changes with the code: then many are tried, on a busy machine too.
 pytestmark = pytest.mark.timeout(180)
 
 MAX_SEEDS = 400
 """A mistake that takes more seeds than this to be found is not found."""
+FOUND_BY = {
+    ("blind-heartbeat", "leases-fifo"): 20,
+    ("blind-ack", "leases-fifo"): 35,
+    ("own-refusal", "leases-fifo"): 54,
+    ("busy-is-undecided", "leases-fifo"): 13,
+    ("equal-bodies", "reference"): 83,
+    ("own-refusal", "reference"): 16,
+    ("busy-is-refused", "reference"): 13,
+    ("busy-is-undecided", "reference"): 13,
+}
+"""The first seed that found a mistake when this was last looked up: tried before all others."""
 LAYOUTS = {case.layout: case for case in reversed(CASES.values())}
 """One kind of queue of each layout."""
 PLANTED = [
@@ -23,9 +36,13 @@ PLANTED = [
 ]
 
 
+def outcomes(case: Case, plant: str, first: int) -> Iterator[Outcome]:
+    return (run(seed, case, plant) for seed in (first, *range(MAX_SEEDS)))
+
+
 def first_broken(case: Case, plant: str) -> Outcome | None:
-    outcomes = (run(seed, case, plant) for seed in range(MAX_SEEDS))
-    return next((outcome for outcome in outcomes if outcome.broken), None)
+    found = outcomes(case, plant, FOUND_BY.get((plant, case.name), 0))
+    return next((outcome for outcome in found if outcome.broken), None)
 
 
 @pytest.mark.parametrize(
@@ -40,19 +57,19 @@ def test_when_a_classic_mistake_is_planted_then_a_seed_finds_it(plant: str, case
 
 
 @pytest.mark.parametrize(
-    ("plant", "words"),
+    ("plant", "words", "first"),
     [
-        ("delete-on-reclaim", "two live owners"),
-        ("local-clock", "two live owners"),
-        ("equal-bodies", "two live owners"),
-        ("unconfirmed", "after its ack was confirmed"),
-        ("busy-is-refused", "was refused"),
+        ("delete-on-reclaim", "two live owners", 39),
+        ("local-clock", "two live owners", 1),
+        ("equal-bodies", "two live owners", 83),
+        ("unconfirmed", "after its ack was confirmed", 0),
+        ("busy-is-refused", "was refused", 13),
     ],
 )
 def test_when_a_mistake_is_found_then_it_is_the_one_that_it_leads_to(
-    plant: str, words: str
+    plant: str, words: str, first: int
 ) -> None:
     """T8: the promise that is broken is the one that the mistake is known to break."""
-    outcomes = (run(seed, CASES["reference"], plant) for seed in range(MAX_SEEDS))
+    found = outcomes(CASES["reference"], plant, first)
 
-    assert any(words in (outcome.broken or "") for outcome in outcomes)
+    assert any(words in (outcome.broken or "") for outcome in found)

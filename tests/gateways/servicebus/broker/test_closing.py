@@ -37,7 +37,7 @@ async def test_when_a_gateway_is_closed_after_a_cancelled_receive_then_its_messa
     await asyncio.gather(receiving, return_exceptions=True)
     await gateway.aclose()
 
-    [received] = await other.consumer(subscription).receive(max_count=1, wait_s=5)
+    [received] = await other.consumer(subscription).receive(max_count=1, wait_s=30)
     assert not await other.consumer(subscription).settle([ack(received)])
 
 
@@ -53,7 +53,7 @@ async def test_when_a_gateway_is_closed_then_who_waits_is_told_so(
     await gateway.aclose()
 
     with pytest.raises(ConnectionFailed, match="closed"):
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 30)
 
 
 async def test_when_nobody_receives_any_more_then_another_process_has_what_comes(
@@ -69,7 +69,7 @@ async def test_when_nobody_receives_any_more_then_another_process_has_what_comes
 
     await other.producer(name).send([a_message()])
 
-    [received] = await other.consumer(subscription).receive(max_count=1, wait_s=5)
+    [received] = await other.consumer(subscription).receive(max_count=1, wait_s=30)
     assert received.attempt == 1
 
 
@@ -82,7 +82,7 @@ async def test_when_a_settlement_is_on_its_way_then_the_lease_can_be_extended(
     await make(gateway, subscription)
     consumer = gateway.consumer(subscription)
     await gateway.producer(name).send([a_message()])
-    [held] = await consumer.receive(max_count=1, wait_s=5)
+    [held] = await consumer.receive(max_count=1, wait_s=30)
     settling = asyncio.create_task(consumer.settle([ack(held)]))
     await yield_to_loop()
 
@@ -111,7 +111,7 @@ async def test_when_a_cancelled_receive_leaves_a_last_delivery_then_it_is_no_dea
     await gateway.aclose()
 
     other = await open_gateway()
-    [received] = await other.consumer(subscription).receive(max_count=1, wait_s=5)
+    [received] = await other.consumer(subscription).receive(max_count=1, wait_s=30)
     assert received.attempt == 1
     assert not await other.consumer(subscription).settle([ack(received)])
 
@@ -133,7 +133,7 @@ async def test_when_what_came_for_nobody_cannot_be_handed_back_then_its_lock_is_
 
     receiving.cancel()
 
-    assert len(await other.consumer(subscription).receive(max_count=1, wait_s=20)) == 1
+    assert len(await other.consumer(subscription).receive(max_count=1, wait_s=30)) == 1
 
 
 async def test_when_the_service_does_not_answer_any_more_then_closing_ends_all_the_same(
@@ -152,10 +152,10 @@ async def test_when_the_service_does_not_answer_any_more_then_closing_ends_all_t
         await make(gateway, subscription)
         await gateway.producer(name).send([a_message() for _ in range(3)])
         consumer = gateway.consumer(subscription)
-        received = await consumer.receive(max_count=3, wait_s=5)
+        received = await consumer.receive(max_count=3, wait_s=30)
         await consumer.extend(received, lease_s=30.0)
 
         proxy.freeze()
-        await asyncio.wait_for(gateway.aclose(), 20)
+        await asyncio.wait_for(gateway.aclose(), 30)
 
         assert received

@@ -85,11 +85,11 @@ async def test_when_a_strangers_message_is_deferred_then_it_comes_again_as_it_wa
         ServiceBusMessage(b"x", subject="T", application_properties={"n": 1, "t": "text"}),
     )
     consumer = gateway.consumer(subscription)
-    [first] = await consumer.receive(max_count=1, wait_s=5)
+    [first] = await consumer.receive(max_count=1, wait_s=30)
 
     await consumer.settle([defer(first, seconds=0.2)])
 
-    [again] = await consumer.receive(max_count=1, wait_s=5)
+    [again] = await consumer.receive(max_count=1, wait_s=30)
     assert again.message == first.message
     assert (again.attempt, again.broker_id) == (2, first.broker_id)
     assert not await consumer.settle([ack(again)])
@@ -110,7 +110,7 @@ async def test_when_the_service_buries_a_message_then_it_is_read_by_its_sub_queu
     dead = f"{name}/$DeadLetterQueue"
     stats = await gateway.admin().stats(dead)
     consumer = gateway.consumer(a_subscription(dead))
-    [buried] = await consumer.receive(max_count=1, wait_s=5)
+    [buried] = await consumer.receive(max_count=1, wait_s=30)
 
     assert stats.visible == 1
     assert (buried.message.id, buried.message.body) == (sent.id, b"A")
@@ -132,11 +132,11 @@ async def test_when_delayed_retries_reach_the_limit_then_the_message_is_where_de
     await gateway.producer(name).send([sent])
 
     for attempt in (1, 2, 3):
-        [held] = await consumer.receive(max_count=1, wait_s=5)
+        [held] = await consumer.receive(max_count=1, wait_s=30)
         assert held.attempt == attempt
         assert not await consumer.settle([defer(held, seconds=0.1)])
 
-    [dead] = await gateway.consumer(a_subscription(f"{name}-dead")).receive(max_count=1, wait_s=5)
+    [dead] = await gateway.consumer(a_subscription(f"{name}-dead")).receive(max_count=1, wait_s=30)
     assert (dead.message.id, dead.attempt) == (sent.id, 1)
     assert dead.message.headers[names.ORIGINAL_TOPIC] == name
     assert await consumer.receive(max_count=1, wait_s=0.0) == []
@@ -155,11 +155,11 @@ async def test_when_a_message_is_handed_back_untried_at_its_last_delivery_then_i
     await gateway.producer(name).send([sent])
 
     for _ in range(3):
-        [held] = await consumer.receive(max_count=1, wait_s=5)
+        [held] = await consumer.receive(max_count=1, wait_s=30)
         assert (held.message, held.attempt) == (sent, 1)
         assert not await consumer.settle([abandon(held)])
 
-    [held] = await consumer.receive(max_count=1, wait_s=5)
+    [held] = await consumer.receive(max_count=1, wait_s=30)
     assert not await consumer.settle([ack(held)])
     assert (await gateway.admin().stats(f"{name}-dead")).visible == 0
 
@@ -175,14 +175,14 @@ async def test_when_a_dead_letter_of_the_service_is_deferred_then_it_comes_again
         [message] = await receiver.receive_messages(1, 5)
         await receiver.dead_letter_message(message, "TooOld", "it is of last year")
     consumer = gateway.consumer(a_subscription(f"{name}/$DeadLetterQueue"))
-    [held] = await consumer.receive(max_count=1, wait_s=5)
+    [held] = await consumer.receive(max_count=1, wait_s=30)
     deferred_at_s = SYSTEM_CLOCK.now_s()
 
     assert not await consumer.settle([defer(held, seconds=1.5)])
 
     [refusal] = await consumer.settle([ack(held)])
     assert refusal.is_final
-    [again] = await consumer.receive(max_count=1, wait_s=10)
+    [again] = await consumer.receive(max_count=1, wait_s=30)
     assert SYSTEM_CLOCK.now_s() - deferred_at_s >= 1.4
     assert (again.message.body, again.attempt) == (b"A", 2)
     assert not await consumer.settle([ack(again)])
@@ -197,12 +197,12 @@ async def test_when_the_policy_may_not_send_then_a_deferred_message_is_held_back
     await gateway.producer(name).send([a_message("A")])
     listener = await open_gateway(key_name="listener")
     consumer = listener.consumer(subscription)
-    [held] = await consumer.receive(max_count=1, wait_s=5)
+    [held] = await consumer.receive(max_count=1, wait_s=30)
 
     assert not await consumer.settle([defer(held, seconds=60)])
     assert await gateway.consumer(subscription).receive(max_count=1, wait_s=0.0) == []
     await listener.aclose()
 
-    [again] = await gateway.consumer(subscription).receive(max_count=1, wait_s=5)
+    [again] = await gateway.consumer(subscription).receive(max_count=1, wait_s=30)
     assert again.attempt == 2
     assert not await gateway.consumer(subscription).settle([ack(again)])

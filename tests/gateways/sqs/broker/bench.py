@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import attrs
+import pytest
 
 from gateways.sqs import AwsSettings, Credentials, SqsGateway, SqsSettings, TransportKind
 from pump import App, Command, Subscription
@@ -23,6 +24,12 @@ from tests.brokers.aws_account import AwsAccount
 from .plain_sqs import PATIENCE_S, PlainSqs
 
 LEASE = timedelta(seconds=30)
+ONE_TRANSPORT = pytest.mark.parametrize(
+    "transport", [TransportKind.LEAN], ids=["lean"], indirect=True
+)
+"""For what no transport has a part in. All of them keep the contract on `pump local`; `lean` is the
+one whose requests and whose reading of answers are our own.
+"""
 SHORT_WAIT = timedelta(seconds=1)
 """A drain waits for its last poll, so polls are short."""
 

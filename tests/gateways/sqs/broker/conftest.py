@@ -16,7 +16,7 @@ from .plain_sqs import PlainSqs
 
 @pytest.fixture(params=list(TransportKind), ids=[kind.value for kind in TransportKind])
 def transport(request: pytest.FixtureRequest) -> TransportKind:
-    """R34: whatever is shown here is shown for both."""
+    """R34: what is shown here is shown for all of them, but for what runs with `ONE_TRANSPORT`."""
     kind: TransportKind = request.param
     return kind
 

@@ -23,7 +23,7 @@ from tests.brokers.fault_plan import (
     delay,
 )
 
-from .bench import Bench, Job, Shop, raising
+from .bench import ONE_TRANSPORT, Bench, Job, Shop, raising
 from .plain_sqs import headers_of, packed
 from .wiretap import Wiretap
 
@@ -175,6 +175,7 @@ async def test_when_a_stranger_names_a_claim_of_another_bucket_then_nothing_is_r
     assert {"GET", "DELETE", "HEAD"}.isdisjoint(proxy.counts)
 
 
+@ONE_TRANSPORT
 async def test_when_s3_fails_for_a_while_then_nothing_is_lost(
     cloakroom: Cloakroom, suffix: str
 ) -> None:
@@ -198,13 +199,14 @@ async def test_when_s3_fails_for_a_while_then_nothing_is_lost(
     assert await cloakroom.keys() == []
 
 
+@ONE_TRANSPORT
 async def test_when_s3_is_slow_to_delete_then_the_ack_is_not_taken_for_lost(
     cloakroom: Cloakroom,
 ) -> None:
     """Law 1: the message is settled when SQS says so, whatever S3 takes for the rest."""
-    plan = FaultPlan.script({"DELETE": [delay(6), delay(6), delay(6)]})
+    plan = FaultPlan.script({"DELETE": [delay(12), delay(12), delay(12)]})
     async with Wiretap(cloakroom.bench.aws.endpoint_url, plan) as proxy:
-        shop = cloakroom.shop(proxy=proxy, lease=timedelta(seconds=4))
+        shop = cloakroom.shop(proxy=proxy, lease=timedelta(seconds=8))
         async with shop.working() as dispatcher:
             ids = await shop.post(*(f"{number} {LARGE}" for number in range(3)))
             await shop.diary.until(lambda: len(shop.diary.outcomes) + lost(shop) == 3)
@@ -219,6 +221,7 @@ def lost(shop: Shop) -> int:
     return sum(isinstance(event, LeaseLostEvent) for event in shop.diary.events)
 
 
+@ONE_TRANSPORT
 async def test_when_s3_hangs_then_the_other_messages_are_handled_once_and_in_time(
     cloakroom: Cloakroom, suffix: str
 ) -> None:
@@ -235,7 +238,7 @@ async def test_when_s3_hangs_then_the_other_messages_are_handled_once_and_in_tim
     plan = FaultPlan.script({"GET": [delay(15)]})
     async with Wiretap(cloakroom.bench.aws.endpoint_url, plan) as proxy:
         shop = cloakroom.shop(
-            handle, proxy=proxy, queue=f"jobs{suffix}", lease=timedelta(seconds=6)
+            handle, proxy=proxy, queue=f"jobs{suffix}", lease=timedelta(seconds=12)
         )
         async with shop.working() as dispatcher:
             await shop.diary.until_settled(4)
@@ -245,6 +248,7 @@ async def test_when_s3_hangs_then_the_other_messages_are_handled_once_and_in_tim
     assert (shop.diary.statuses, stats.leases_lost) == (["processed"] * 4, 0)
 
 
+@ONE_TRANSPORT
 async def test_when_the_bucket_refuses_then_the_message_is_not_asked_for_in_a_loop(
     cloakroom: Cloakroom, suffix: str
 ) -> None:

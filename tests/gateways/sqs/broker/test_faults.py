@@ -25,7 +25,7 @@ from tests.brokers.fault_plan import (
     FaultPlan,
 )
 
-from .bench import Bench, Job, Shop
+from .bench import ONE_TRANSPORT, Bench, Job, Shop
 from .plain_sqs import packed
 from .wiretap import Wiretap
 
@@ -145,6 +145,7 @@ async def test_when_the_answer_to_an_ack_is_lost_then_it_is_settled_once_and_not
     assert (stats.restarts, stats.leases_lost) == (0, 0)
 
 
+@ONE_TRANSPORT
 @SINGLE_MINDED
 async def test_when_answers_to_heartbeats_are_lost_then_a_long_handler_keeps_its_message(
     bench: Bench, suffix: str, max_attempts: int
@@ -155,7 +156,7 @@ async def test_when_answers_to_heartbeats_are_lost_then_a_long_handler_keeps_its
     async def handle(job: Job) -> None:
         nonlocal handled
         handled += 1
-        await SYSTEM_CLOCK.sleep(8)
+        await SYSTEM_CLOCK.sleep(16)
 
     faults: list[Fault | None] = [LOSE_RESPONSE, None, THROTTLE, None, TRUNCATE, None, SERVER_ERROR]
     plan = FaultPlan.script({"ChangeMessageVisibilityBatch": faults})
@@ -165,7 +166,7 @@ async def test_when_answers_to_heartbeats_are_lost_then_a_long_handler_keeps_its
             proxy,
             handle,
             queue=f"jobs{suffix}",
-            lease=timedelta(seconds=5),
+            lease=timedelta(seconds=10),
             max_attempts=max_attempts,
         )
         async with shop.working() as dispatcher:
@@ -181,6 +182,7 @@ async def test_when_answers_to_heartbeats_are_lost_then_a_long_handler_keeps_its
 # -- receiving ----------------------------------------------------------------------------------
 
 
+@ONE_TRANSPORT
 @SINGLE_MINDED
 async def test_when_the_answer_to_a_receive_is_lost_then_the_messages_come_after_their_lease(
     bench: Bench, suffix: str, max_attempts: int
@@ -196,7 +198,7 @@ async def test_when_the_answer_to_a_receive_is_lost_then_the_messages_come_after
             bench,
             proxy,
             queue=f"jobs{suffix}",
-            lease=timedelta(seconds=3),
+            lease=timedelta(seconds=8),
             max_attempts=max_attempts,
         )
         async with shop.working() as dispatcher:

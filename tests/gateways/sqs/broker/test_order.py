@@ -14,10 +14,10 @@ from pump.subscription import retry
 from tests.brokers.aws_account import AwsAccount
 from tests.brokers.fault_plan import NO_FAULTS, FaultPlan
 
-from .bench import Bench, Job
+from .bench import ONE_TRANSPORT, Bench, Job
 from .wiretap import Wiretap
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, ONE_TRANSPORT]
 AT_ONCE = Backoff(initial=timedelta(0), maximum=timedelta(0))
 SOON = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=1), jitter=0.5)
 

@@ -8,12 +8,12 @@ import pytest
 
 from pump import Subscription
 
-from .bench import Bench, Job
+from .bench import ONE_TRANSPORT, Bench, Job
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, ONE_TRANSPORT]
 OTHERS = [f"other-{number}" for number in range(4)]
-WAIT = timedelta(seconds=2)
-LEASE = timedelta(seconds=4)
+WAIT = timedelta(seconds=3)
+LEASE = timedelta(seconds=9)
 """Shorter than the line, which is four polls long."""
 
 

@@ -15,10 +15,10 @@ from pump.signals import DeferMessage
 from pump.subscription import FailureStrategy, dead_letter, hybrid, retry
 from pump.testing.builders import a_message
 
-from .bench import Bench, Job, raising
+from .bench import ONE_TRANSPORT, Bench, Job, raising
 from .plain_sqs import headers_of, packed
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, ONE_TRANSPORT]
 A_SECOND = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=1), jitter=0)
 
 

@@ -17,11 +17,11 @@ from pump.rejection import enrich
 from pump.signals import RejectMessage
 from pump.subscription import MakeChannels, OnRoutingFailure, Subscription, dead_letter
 
-from .bench import Bench, raising
+from .bench import ONE_TRANSPORT, Bench, raising
 from .plain_sqs import headers_of, packed
 from .wiretap import Wiretap
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, ONE_TRANSPORT]
 DELIVERY_ERROR = RejectionReason.DELIVERY_ERROR
 
 

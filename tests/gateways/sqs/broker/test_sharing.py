@@ -12,11 +12,11 @@ import pytest
 from pump.clock import SYSTEM_CLOCK
 from pump.events import OutcomeEvent
 
-from .bench import Bench, Job
+from .bench import ONE_TRANSPORT, Bench, Job
 from .plain_sqs import packed
 from .wiretap import Wiretap
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, ONE_TRANSPORT]
 VERY_LONG = timedelta(minutes=30)
 """A lease that no test waits for: what a dying poll hides stays hidden."""
 

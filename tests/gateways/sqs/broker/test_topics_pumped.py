@@ -12,10 +12,10 @@ from pump import headers
 from pump.signals import RejectMessage
 from pump.testing.builders import a_message
 
-from .bench import Bench, Job, Shop, raising
+from .bench import ONE_TRANSPORT, Bench, Job, Shop, raising
 from .plain_sqs import headers_of, packed
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, ONE_TRANSPORT]
 RAW = pytest.mark.parametrize("is_raw", [True, False], ids=["raw", "wrapped"])
 
 

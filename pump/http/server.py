@@ -1,5 +1,7 @@
 """Server: a listener for one small HTTP request a connection, which no client can hold.
 
+It runs on the loop of whoever opens it; in a `ServerThread` it has a loop of its own.
+
 | a client that                     | gets                                                         |
 |-----------------------------------|--------------------------------------------------------------|
 | sends one request in time         | its answer, and the end of the connection                    |
@@ -16,28 +18,18 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+import threading
+from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-import attrs
-
-from ..clock import Clock, yield_to_loop
-from ..dispatcher import Dispatcher
+from ..clock import SYSTEM_CLOCK, Clock, yield_to_loop
 from ..errors import ConfigurationError
-from ..observability import vocabulary
-from ..observability.log import get_logger
 from ..tasks import in_thread
-from .control import Control
-from .options import HealthOptions
-from .probes import Identity, Probes
 from .wire import MAX_HEAD_BYTES, Answer, Refused, Request, parse_head
 
-_log = get_logger("pump.health")
 MAX_CONNECTIONS: Final = 32
 READ_S: Final = 5.0
 WRITE_S: Final = 5.0
@@ -50,15 +42,18 @@ _ACCEPTING_TURNS: Final = 6
 
 
 Answering = Callable[[Request], Answer | Awaitable[Answer]]
-"""Answers a request, or raises `Refused`; whoever has to ask others first answers later."""
+"""Answers a request, or raises `Refused`; later, when other processes have to be asked first."""
+Failed = Callable[[Request, Exception], None]
+"""Told of an answer that raised something else: a defect, which the client is not told of."""
 
 
 class Server:
     """Answers requests with what `answer` returns. What it awaits must end within seconds."""
 
-    def __init__(self, answer: Answering, clock: Clock) -> None:
+    def __init__(self, answer: Answering, clock: Clock, failed: Failed) -> None:
         self._answer = answer
         self._clock = clock
+        self._failed = failed
         self._listening: asyncio.Server | None = None
         self._socket_path: Path | None = None
         self._is_closed = False
@@ -74,9 +69,11 @@ class Server:
             )
         except OSError as error:
             raise ConfigurationError(field, f"{host}:{port}", _remedy(error)) from error
-        bound: tuple[str, int] = self._listening.sockets[0].getsockname()[:2]
-        shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-        return f"http://{shown}:{bound[1]}"
+        return url_of(self._listening.sockets[0].getsockname())
+
+    async def listen_on(self, made: socket.socket) -> None:
+        """Listen on a socket that is bound already; the server closes it."""
+        self._listening = await asyncio.start_server(self._admit, sock=made, limit=MAX_HEAD_BYTES)
 
     async def listen_at_path(self, field: str, path: Path) -> str:
         """Listen on a Unix socket that only this user may open."""
@@ -164,7 +161,7 @@ class Server:
             return Answer.refusing(refused).as_bytes()
         if request is None:
             return None
-        answer = await answer_safely(self._answer, request)
+        answer = await answer_safely(self._answer, request, self._failed)
         return answer.as_bytes(with_body=request.method != "HEAD")
 
     async def _linger(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -179,7 +176,7 @@ class Server:
             return
 
 
-async def answer_safely(answering: Answering, request: Request) -> Answer:
+async def answer_safely(answering: Answering, request: Request, failed: Failed) -> Answer:
     """What is answered, refusals and defects too."""
     try:
         answer = answering(request)
@@ -187,9 +184,49 @@ async def answer_safely(answering: Answering, request: Request) -> Answer:
     except Refused as refused:
         return Answer.refusing(refused)
     except Exception as error:  # broad: a defect here must not end what it reports on
-        _log.error(vocabulary.PROBE_FAILED, path="/".join(request.path), error=repr(error))
+        failed(request, error)
         status = HTTPStatus.INTERNAL_SERVER_ERROR
         return Answer.of({"error": "this failed; the app's log says why"}, status)
+
+
+class ServerThread:
+    """A server on an event loop of its own, in a thread of its own: it answers while the app's
+    loop is busy, and costs nothing while no request comes. Serves once.
+    """
+
+    def __init__(self, answer: Answering, failed: Failed, *, name: str) -> None:
+        self._server = Server(answer, SYSTEM_CLOCK, failed)
+        self._name = name
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_ending = asyncio.Event()
+
+    def start(self, made: socket.socket) -> None:
+        """Listen on a socket that is bound already; the server closes it."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, args=(self._loop, made), name=self._name, daemon=True
+        )
+        self._thread.start()
+
+    async def aclose(self) -> None:
+        """As `Server.aclose`; returns when the thread has ended."""
+        loop, self._loop = self._loop, None
+        if loop is None or self._thread is None:
+            return
+        loop.call_soon_threadsafe(self._is_ending.set)
+        await in_thread(self._thread.join)
+
+    def _run(self, loop: asyncio.AbstractEventLoop, made: socket.socket) -> None:
+        try:
+            loop.run_until_complete(self._serve(made))
+        finally:
+            loop.close()
+
+    async def _serve(self, made: socket.socket) -> None:
+        await self._server.listen_on(made)
+        await self._is_ending.wait()
+        await self._server.aclose()
 
 
 async def _read(reader: asyncio.StreamReader) -> Request | None:
@@ -206,6 +243,13 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
         if not error.partial and not error.expected:
             return None
         raise Refused(HTTPStatus.BAD_REQUEST, "the request ended too early") from None
+
+
+def url_of(address: tuple[str, int]) -> str:
+    """The URL of an address that a socket is bound to."""
+    host, port = address[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"
 
 
 def _remedy(error: OSError) -> str:
@@ -268,85 +312,3 @@ def _is_listening(path: Path) -> bool:
         except OSError as error:
             return error.errno not in (errno.ECONNREFUSED, errno.ENOENT)
     return True
-
-
-# Serving: the health and the control of a dispatcher while a block runs.
-
-
-@attrs.frozen(kw_only=True)
-class Served:
-    """Where an app can be asked; None for what is not served."""
-
-    health: str | None = None
-    """Such as `http://127.0.0.1:8080`."""
-    control: str | None = None
-    """Such as `http://127.0.0.1:9091`, or `unix:/run/pump.sock`."""
-
-
-@asynccontextmanager
-async def serving_health(
-    dispatcher: Dispatcher, options: HealthOptions | None, *, gateway: str
-) -> AsyncIterator[Served]:
-    """Serve until the block ends, and say where; nothing is served without options.
-
-    Enter it before the dispatcher runs, and leave it after: an app that waits for its broker, and
-    one that drains, can then say so. `gateway` is shown, so it must have no secrets.
-    """
-    async with AsyncExitStack() as stack:
-        yield Served() if options is None else await _serve(stack, dispatcher, options, gateway)
-
-
-async def _serve(
-    stack: AsyncExitStack, dispatcher: Dispatcher, options: HealthOptions, gateway: str
-) -> Served:
-    clock = dispatcher.runtime.clock
-    probes = await probes_of(dispatcher, options, gateway=gateway)
-    control = Control(dispatcher, probes, clock)
-    return await listen(stack, options, clock, (probes.answer, control.answer))
-
-
-async def probes_of(dispatcher: Dispatcher, options: HealthOptions, *, gateway: str) -> Probes:
-    """Probes of a dispatcher that is about to run."""
-    clock = dispatcher.runtime.clock
-    identity = Identity(
-        version=await asyncio.to_thread(installed_version),
-        gateway=gateway,
-        started_at_s=clock.now_s(),
-    )
-    return Probes(dispatcher, options, identity, clock)
-
-
-async def listen(
-    stack: AsyncExitStack,
-    options: HealthOptions,
-    clock: Clock,
-    answering: tuple[Answering, Answering],
-) -> Served:
-    """Listen where the options say, probes first, control second, until the stack unwinds."""
-    health = control = None
-    if options.port is not None:
-        server = Server(answering[0], clock)
-        stack.push_async_callback(server.aclose)
-        health = await server.listen("health", options.host, options.port)
-        _log.info(vocabulary.HEALTH_SERVED, address=health)
-    if options.control_port is not None or options.control_socket is not None:
-        server = Server(answering[1], clock)
-        stack.push_async_callback(server.aclose)
-        control = await _listen_for_control(server, options)
-        _log.info(vocabulary.CONTROL_SERVED, address=control)
-    return Served(health=health, control=control)
-
-
-async def _listen_for_control(server: Server, options: HealthOptions) -> str:
-    if options.control_socket is not None:
-        return await server.listen_at_path("control", options.control_socket)
-    assert options.control_port is not None
-    return await server.listen("control", options.control_host, options.control_port)
-
-
-def installed_version() -> str:
-    """The version of this distribution."""
-    try:
-        return version("pumphouse")
-    except PackageNotFoundError:
-        return "unknown"

@@ -105,6 +105,16 @@ class Answer:
         return head + self.body if with_body else head
 
 
+def refuse_changes(request: Request) -> None:
+    """Raise `Refused` unless the request only reads."""
+    if request.method == "POST":
+        raise Refused(
+            HTTPStatus.METHOD_NOT_ALLOWED,
+            "nothing can be changed here; control has an address of its own",
+            {"Allow": "GET, HEAD"},
+        )
+
+
 def parse_head(head: bytes) -> Request:
     """The request that a head, with its closing blank line, begins; `Refused` when it is none."""
     if len(head) > MAX_HEAD_BYTES:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import Final
 
-from .options import is_loopback
 from .wire import JSON, Refused, Request
 
 _AUTHORITY: Final = re.compile(
@@ -46,6 +46,16 @@ def is_own_name(authority: str) -> bool:
     """Whether a `host[:port]` can only mean this machine, whoever resolves it."""
     found = _AUTHORITY.fullmatch(authority)
     return found is not None and is_loopback((found["address"] or found["name"]).lower())
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address. Of names, `localhost` alone: any other is
+    what a resolver says it is.
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _is_json(content_type: str) -> bool:

@@ -1,0 +1,1 @@
+"""HTTP: the small server behind probes, control and metrics, and what it takes for a request."""
