@@ -50,7 +50,7 @@ class OnceOnly:
 
     `key(request, context)` replaces the message's id (an order number, say), `scope` the
     handler's name (which changes when the handler is renamed or moved). A key that was done is
-    skipped, its message acknowledged, or raised as `DuplicateMessage`. A key that somebody is
+    skipped, its message acknowledged, or raised as `DuplicateMessage`. A key that another is
     handling right now is deferred until their claim would end, by a lease at most: skipping it
     would acknowledge a message whose other run may yet fail. A handler that fails, signals or is
     cancelled frees its key. The claim lasts for `lease` and is extended while the handler runs.
@@ -174,7 +174,7 @@ class Heartbeat:
     """`async with Heartbeat(…):` extends the claim three times a lease until the block ends.
 
     A handler that is done before the first beat pays for one timer. A beat that fails is
-    followed by the next; a claim that somebody else has taken is let go, with a warning.
+    followed by the next; a claim that another owner has taken is let go, with a warning.
     """
 
     held: Held

@@ -127,7 +127,7 @@ class AppParts:
 
     @property
     def is_spill_chosen(self) -> bool:
-        """Whether somebody said where the spill is; by default it is on this machine's disk."""
+        """Whether a place for the spill was given; by default it is on this machine's disk."""
         return self._spill is not self._default_spill
 
     async def opened_spill(self, gateway: Gateway) -> SpillStore:
@@ -173,7 +173,7 @@ class AppParts:
         """
         with self._as_before_afterwards():
             self._gateway, self._clock, self._spill = gateway, clock, spill
-            self._observers, self._ledger = Observers((*self._strangers(), *observers)), None
+            self._observers, self._ledger = Observers((*self._user_observers(), *observers)), None
             self.telemetry = None
             yield self
 
@@ -189,7 +189,7 @@ class AppParts:
         """
         with self._as_before_afterwards():
             self._gateway = through(self.built_gateway())
-            told = (*self._strangers(), ledger.record, *observers)
+            told = (*self._user_observers(), ledger.record, *observers)
             self._observers, self._ledger = Observers(told), ledger
             yield self
 
@@ -216,7 +216,10 @@ class AppParts:
         if gateway is not None:
             self._gateway = gateway
         if ledger is not None:
-            self._observers, self._ledger = Observers((*self._strangers(), ledger.record)), ledger
+            self._observers, self._ledger = (
+                Observers((*self._user_observers(), ledger.record)),
+                ledger,
+            )
 
     @contextmanager
     def _as_before_afterwards(self) -> Iterator[None]:
@@ -229,7 +232,7 @@ class AppParts:
             self._gateway, self._clock, self._spill, self._observers, self._ledger = kept
             self.telemetry = telemetry
 
-    def _strangers(self) -> list[Observer]:
+    def _user_observers(self) -> list[Observer]:
         """The observers without the ledger."""
         own = None if self._ledger is None else self._ledger.record
         return [each for each in self._observers if each != own]
@@ -414,7 +417,7 @@ class App(AppParts):
     ) -> Dispatcher:
         """Pump until SIGTERM or SIGINT, drain, and return the dispatcher with its statistics.
 
-        A second signal stops at once; what was in hand is handed back. `until_empty` drains by
+        A second signal stops at once; what was in flight is handed back. `until_empty` drains by
         itself as soon as the queues are empty. `health` says where probes and control are
         served, from before the queues are made until after the drain.
         """
@@ -496,7 +499,7 @@ class App(AppParts):
                 counters=self.counters,
                 clock=self._clock,
                 telemetry=self.telemetry,
-                sealing=self._encryption,
+                encryption=self._encryption,
                 ledger=self._ledger,
             )
         )

@@ -94,7 +94,7 @@ class Portal:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:
                 # asyncio lets these out of its loop, again from each task that waits for the one
-                # that raised it; who waits over here would never know.
+                # that raised it; the waiting thread would never know.
                 if error is not self._broken_by:
                     self._broken_by = error
                     broken, self._breaking = self._breaking, Future()

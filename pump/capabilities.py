@@ -84,8 +84,8 @@ class Capabilities:
     page of the documentation describes."""
 
     def __attrs_post_init__(self) -> None:
-        strangers = self.emulated - {field.name for field in attrs.fields(type(self))}
-        if strangers:
+        unknown = self.emulated - {field.name for field in attrs.fields(type(self))}
+        if unknown:
             raise ConfigurationError(
-                "Capabilities.emulated", sorted(strangers), "name fields of Capabilities"
+                "Capabilities.emulated", sorted(unknown), "name fields of Capabilities"
             )

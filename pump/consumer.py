@@ -70,7 +70,7 @@ class Consumer:
         *,
         reporter: Reporter,
         clock: Clock,
-        sealing: PayloadEncryption | None = None,
+        encryption: PayloadEncryption | None = None,
     ) -> None:
         self._port = port
         self._subscription = subscription
@@ -79,9 +79,9 @@ class Consumer:
         self._mapper = mapper
         self._reporter = reporter
         self._clock = clock
-        self._sealing = sealing
+        self._encryption = encryption
         self._lease_s = subscription.lease.total_seconds()
-        # Weak: what the caller has let go of can be settled by no one, and is not remembered.
+        # Weak: what the caller has let go of cannot be settled any more, and is not remembered.
         self._in_flight: WeakKeyDictionary[Delivery, _InFlight] = WeakKeyDictionary()
 
     @property
@@ -135,17 +135,17 @@ class Consumer:
                 return deliveries
 
     async def open(self, delivery: Delivery) -> Message:
-        """The message as it was sent: opened, where the app encrypts.
+        """The message as it was sent: decrypted, where the app encrypts.
 
-        In hand it stays as it arrived, so that `reject` routes it still sealed. Raises
-        `CryptoError`; what cannot be opened is best rejected as UNACCEPTABLE.
+        The delivery keeps it as it arrived, so that `reject` routes it still encrypted. Raises
+        `CryptoError`; what cannot be decrypted is best rejected as UNACCEPTABLE.
         """
-        if self._sealing is None:
+        if self._encryption is None:
             return delivery.message
-        return await self._sealing.unseal(delivery)
+        return await self._encryption.decrypt(delivery)
 
     async def read(self, delivery: Delivery) -> Any:
-        """The request that the message carries, opened and decoded. Raises `CryptoError` or
+        """The request that the message carries, decrypted and decoded. Raises `CryptoError` or
         `MappingError`.
         """
         return self._mapper.read(await self.open(delivery), self._subscription)
@@ -238,13 +238,13 @@ class Consumer:
         routed: Routed | None = None,
     ) -> None:
         run_s = self._clock.now_s() - held.received_at_s
-        ending = result_by_hand(delivery, action, outcome, run_s=run_s, routed=routed)
-        for refusal in await self._port.settle([ending]):
+        result = result_by_hand(delivery, action, outcome, run_s=run_s, routed=routed)
+        for refusal in await self._port.settle([result]):
             if refusal.is_final:
                 self._lose(delivery, held)
             raise refusal.error
         held.is_gone = True
-        self._reporter.settled([ending])
+        self._reporter.settled([result])
 
     def _known(self, delivery: Delivery) -> _InFlight:
         """What we know of it. Of one that another consumer or process received we know nothing:

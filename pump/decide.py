@@ -46,7 +46,7 @@ def decide(
     """Return what to do with the `attempt`-th delivery of a message, given how handling ended.
 
     Unless `quotes_errors`, a rejection names an unforeseen error by its class alone: its text may
-    hold a part of the body, and travels in a header that everybody reads.
+    hold a part of the body, and travels in a header that every consumer reads.
     """
     if error is None:
         return ACK

@@ -63,7 +63,7 @@ class Dispatcher:
         self._drain_asked = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping_now = False
-        self._emptying = IdleDetector(self.performers, runtime.gateway, self._clock)
+        self._idle_detector = IdleDetector(self.performers, runtime.gateway, self._clock)
 
     @property
     def runtime(self) -> Runtime:
@@ -72,8 +72,8 @@ class Dispatcher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no pump has anything in hand."""
-        return self._emptying.is_idle
+        """Whether no pump has anything in flight."""
+        return self._idle_detector.is_idle
 
     @property
     def is_draining(self) -> bool:
@@ -103,7 +103,7 @@ class Dispatcher:
     def pause(self, subscription: str) -> None:
         """Have a subscription receive nothing more until it is resumed; restarts included.
 
-        What is in hand runs to its end, with its leases kept.
+        What is in flight runs to its end, with its leases kept.
         """
         performer = self._controllable(subscription)
         performer.ask(DesiredState.PAUSE)
@@ -175,13 +175,13 @@ class Dispatcher:
             raise ExceptionGroup("several pumps stopped", failures)
 
     async def wait_until_empty(self) -> None:
-        """Return once every subscribed queue is empty and nothing is in hand.
+        """Return once every subscribed queue is empty and nothing is in flight.
 
         Other processes may fill and empty the queues too, so the broker is asked now and then.
         A broker that is away is waited for; `AccessDenied` is raised. The queue of a paused
         subscription is waited for too, with a warning; that of a drained or stopped one is not.
         """
-        await self._emptying.wait()
+        await self._idle_detector.wait()
 
     def _start_background(self) -> list[asyncio.Task[None]]:
         runtime = self._runtime
@@ -194,7 +194,7 @@ class Dispatcher:
         return tasks
 
     async def _make_all_channels(self) -> None:
-        """In a task, so that whoever stops now need not wait for a broker that does not answer."""
+        """In a task, so that a stop need not wait for a broker that does not answer."""
         making = asyncio.create_task(self._make_channels_in_turn(), name="channels")
         self._tasks = [making]
         try:
@@ -473,7 +473,7 @@ class Sweeper:
             await self._clock.sleep(pause_s)
 
     async def sweep(self) -> Swept:
-        """Send what waits and nobody else is sending; report how that went."""
+        """Send what waits and is not being sent elsewhere; report how that went."""
         spilled = await self._spill.claim(now_s=self._clock.time_s(), lease_s=_CLAIM_S, most=_BATCH)
         by_queue: dict[str, list[SpilledMessage]] = defaultdict(list)
         for each in spilled:

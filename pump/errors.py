@@ -248,9 +248,9 @@ class CorruptedMessage(MappingError):
 
 
 class CryptoError(PumpError):
-    """A message cannot be opened, or must not be sent as it is; `pump.crypto.errors` has them all.
+    """A message cannot be decrypted, or must not be sent as it is; see `pump.crypto.errors`.
 
-    On the way in it is rejected as unacceptable, still sealed. No text of theirs says anything
+    On the way in it is rejected as unacceptable, still encrypted. No text of theirs says anything
     about a key but its id.
     """
 

@@ -54,7 +54,7 @@ def _unwind(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop, end: BaseE
 
     A loop breaks off at an exit, and again at each task that waits for the one that raised it.
     Left like that, a gateway would never be closed, and its threads would keep the process; with
-    all tasks cancelled at once, nobody would be there to hand messages back. Ctrl-C meanwhile is
+    all tasks cancelled at once, nothing would be left to hand messages back. Ctrl-C meanwhile is
     another interrupt than the one that comes along from task to task, and ends this.
     """
     task.cancel()
@@ -78,7 +78,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 async def run_until_signalled(dispatcher: Dispatcher, *, until_empty: bool = False) -> None:
     """Run the dispatcher; signals that come meanwhile end it as they should.
 
-    With `until_empty`, whoever cannot be asked whether the queues are empty ends it too, with
+    With `until_empty`, a gateway that cannot tell whether its queues are empty ends it too, with
     the error: a job that waits for ever would not say why.
     """
     with _ending(dispatcher):
@@ -128,7 +128,7 @@ def on_signal(end: Callable[[], None]) -> Iterator[None]:
         try:
             loop.add_signal_handler(each, end)
         except (ValueError, NotImplementedError, RuntimeError):
-            continue  # Not the main thread, or no such signal here: whoever runs us ends us.
+            continue  # Not the main thread, or no such signal here: the embedding program ends us.
         installed.append(each)
     try:
         yield

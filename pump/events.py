@@ -119,13 +119,13 @@ Observer = Callable[[Event], None]
 """Told of every event, on the event loop's thread: keep it short, or hand the event on."""
 
 
-# Observing: tells any number of observers, and shields each from the others' failures.
+# Observers: any number of them, each shielded from the others' failures.
 
 _log = get_logger("pump.events")
 
 
 class Observers:
-    """Those who asked to be told of events."""
+    """The observers that are told of events."""
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = list(observers)
@@ -141,7 +141,7 @@ class Observers:
         self._observers.append(observer)
 
     def tell(self, event: Event) -> None:
-        """Tell everyone; an observer that fails is logged and does no harm."""
+        """Tell all observers; one that fails is logged and does no harm."""
         for observer in self._observers:
             try:
                 observer(event)

@@ -87,7 +87,7 @@ def _load(point: EntryPoint, url: str) -> Any:
 
 
 def _remedy(point: EntryPoint) -> str:
-    """What to install, where we know it: a stranger's gateway has no extra of ours."""
+    """What to install, where we know it: a third party's gateway has no extra of ours."""
     owner = point.dist.name if point.dist is not None else None
     if owner == DISTRIBUTION:
         return f"try: pip install '{DISTRIBUTION}[{_EXTRAS.get(point.name, point.name)}]'"
@@ -110,7 +110,7 @@ def without_secrets(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        # Where its parts begin and end is anybody's guess.
+        # Where its parts begin and end is unknown.
         return f"{url.partition(':')[0]}:…" if ":" in url else "…"
     if not parts.scheme:
         # A connection string is no URL, and has its key in it.

@@ -66,7 +66,7 @@ def original_type(message_type: str, headers: Mapping[str, str]) -> str:
     return ""
 
 
-# Content types: how a body is written, read from a header that strangers fill in.
+# Content types: how a body is written, read from a header that untrusted senders fill in.
 
 MSGPACK: Final = "application/msgpack"
 TEXT: Final = "text/plain; charset=utf-8"

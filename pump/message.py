@@ -1,4 +1,4 @@
-"""What travels and what arrives: `Message` is sent, `Delivery` is a message in hand.
+"""What travels and what arrives: `Message` is sent, `Delivery` is a received message.
 
 Both are msgspec structs where other values are attrs classes: one of each, and more, are made for
 every message, and a frozen attrs class takes several times as long. `msgspec.structs.replace`
@@ -17,28 +17,28 @@ from .errors import ConfigurationError
 from .ids import new_id
 
 JSON = "application/json"
-_UNTOLD = frozenset({"body", "headers", "receipt", "native"})
+_HIDDEN = frozenset({"body", "headers", "receipt", "native"})
 
 
-class _Discreet(Struct, frozen=True):
-    """A struct that neither prints nor logs what a stranger must not read."""
+class _RedactedStruct(Struct, frozen=True):
+    """A struct whose repr and logs leave out what may be secret."""
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        told = [name for name in self.__struct_fields__ if name not in _UNTOLD]
-        return [(name, getattr(self, name)) for name in told]
+        shown = [name for name in self.__struct_fields__ if name not in _HIDDEN]
+        return [(name, getattr(self, name)) for name in shown]
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
-        return f"{type(self).__name__}({told})"
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({shown})"
 
 
 # No message can be part of a cycle, so the collector need not look at any.
-class Message(_Discreet, frozen=True, kw_only=True, gc=False):
-    """A body and the header fields that let a stranger route it without reading it.
+class Message(_RedactedStruct, frozen=True, kw_only=True, gc=False):
+    """A body and the header fields by which it can be routed without being read.
 
     The id is the application's: it survives retries, dead-letter queues and redrive.
     `headers` holds whatever has no field of its own (trace context, rejection metadata, the
-    application's own); it is text to text, and nobody changes it after construction.
+    application's own); it is text to text, and never changed after construction.
     """
 
     body: bytes
@@ -73,7 +73,7 @@ class Message(_Discreet, frozen=True, kw_only=True, gc=False):
             return None
 
 
-class Delivery(_Discreet, frozen=True, kw_only=True, eq=False, weakref=True):
+class Delivery(_RedactedStruct, frozen=True, kw_only=True, eq=False, weakref=True):
     """One hand-over of a message by a broker, under a lease that must be settled.
 
     Compared by identity: the same message delivered twice is two deliveries. `attempt` is the
@@ -92,7 +92,7 @@ class Delivery(_Discreet, frozen=True, kw_only=True, eq=False, weakref=True):
     as on SQS standard queues, whose groups are tenants that get their fair share."""
     broker_id: str | int | None = None
     """The provider's own id of what it stores: the same for every delivery of it, another one for
-    a copy that somebody sends again. None where there is none."""
+    a copy that is sent again. None where there is none."""
     native: str | None = None
     """How the provider typed the attributes of a message that another program sent, in words of
     its gateway. A routed copy carries it as the header `pumpNative`, so that it has the attributes

@@ -4,9 +4,9 @@
 |----------|---------------------------------------------------------|-----------------------------|
 | starting | its queues are not made yet, or no pump is              | running, paused, drained    |
 | running  | receives and handles                                    | paused, draining, failed    |
-| paused   | receives nothing; what was in hand runs to its end      | running, draining, failed   |
+| paused   | receives nothing; what is in flight runs to its end     | running, draining, failed   |
 | draining | finishes what it started, has handed back the rest      | drained, or stopped         |
-| drained  | has nothing in hand and no pump; asked for by its name  | running, paused             |
+| drained  | has nothing in flight, no pump; asked for by its name   | running, paused             |
 | failed   | broke by a defect; handed back, and will be restarted   | running, paused, drained    |
 | stopped  | ended for good: with the app, or by its own decision    |                             |
 
@@ -20,7 +20,7 @@ subscription whose pump breaks has its next pump paused too.
 | drain    | draining, then drained    | the same |                    |          | refused |
 | scale    | at once, and every later pump                                 |         | refused |
 
-An empty cell changes nothing and is no error, so that whoever asks may ask again. What has no
+An empty cell changes nothing and is no error, so that asking again is safe. What has no
 pump (starting, failed) does as it was asked when it would have one; a failed one is drained at
 once. While the whole app drains, all but scaling is refused.
 """
@@ -60,7 +60,7 @@ class PumpState(StrEnum):
 
 
 class DesiredState(StrEnum):
-    """What whoever controls a subscription wants of it."""
+    """What the control of a subscription wants of it."""
 
     RUN = "run"
     PAUSE = "pause"
@@ -119,7 +119,7 @@ class Performer:
                 self.pump.drain()
 
     def wake(self) -> None:
-        """Have whoever waits for a word look again."""
+        """Have the task that waits for a change look again."""
         self._told.set()
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
@@ -129,11 +129,11 @@ class Performer:
             await self._told.wait()
 
 
-# Emptying: knowing when every queue that is worked on is empty.
+# Idle detector: knows when every queue that is worked on is empty.
 #
 # | the subscription    | its queue                                                             |
 # |---------------------|-----------------------------------------------------------------------|
-# | is drained, stopped | is not waited for: nobody here will empty it                          |
+# | is drained, stopped | is not waited for: nothing here will empty it                         |
 # | is paused           | is waited for, and a warning says so once nothing else is             |
 # | otherwise           | is waited for                                                         |
 
@@ -158,11 +158,11 @@ class IdleDetector:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no pump has anything in hand."""
+        """Whether no pump has anything in flight."""
         return all(each.pump is None or each.pump.is_idle for each in self._performers)
 
     async def wait(self) -> None:
-        """Return once every queue that is waited for is empty and nothing is in hand.
+        """Return once every queue that is waited for is empty and nothing is in flight.
 
         A broker that is away is waited for; `AccessDenied` is raised.
         """
@@ -198,7 +198,7 @@ class IdleDetector:
         except AccessDenied:
             raise
         except GatewayError:
-            return True  # Who cannot be asked may have messages.
+            return True  # A gateway that cannot be asked may have messages.
         return bool(stats.visible + stats.in_flight + stats.delayed)
 
     def _warn(self, performer: Performer) -> None:

@@ -167,9 +167,9 @@ class Examiner(Protocol):
 
 
 class SessionPort(Protocol):
-    """One session of a queue: the messages of one group, locked for whoever accepted it.
+    """One session of a queue: the messages of one group, locked for the consumer that accepted it.
 
-    They come in the order they were sent, and to nobody else while the lock is held. Where the
+    They come in the order they were sent, and to no other consumer while the lock is held. When the
     lock is lost, `receive`, `settle` and `renew` raise `SessionLockLost`; `settle` may refuse
     with it instead. `settle` and `renew` are never called at once.
     """
@@ -250,7 +250,7 @@ class PushPort(Protocol):
 
     def read(self, record: PushedRecord, *, lease_s: float) -> Delivery:
         """The delivery that a record without a defect is, understood or not. Its lease ends in
-        `lease_s`, at the latest: from then on nobody waits for the answer.
+        `lease_s`, at the latest: from then on the answer is not waited for.
         """
 
     async def fetch(self, delivery: Delivery) -> Delivery | Defer:
@@ -288,10 +288,10 @@ class PushGateway(Protocol):
         """What reads and settles the records of the subscription's queue. Performs no I/O."""
 
 
-# Sealing: what the core knows of payload encryption. `pump.crypto` does it.
+# Payload encryption: what the core knows of it. `pump.crypto` does it.
 #
-# A body that starts with `MAGIC` is sealed. Messages stay sealed in hand, in every queue and in the
-# spill store; they are opened on the way to the handler, and nowhere else.
+# A body that starts with `MAGIC` is encrypted. Messages stay so in flight, in queues and in the
+# spill store; they are decrypted on the way to the handler, and nowhere else.
 
 MAGIC: Final = b"QRE1"
 PAST_MAGIC: Final = b"QRE2"
@@ -300,7 +300,7 @@ PAST_MAGIC: Final = b"QRE2"
 
 
 class PayloadEncryption(Protocol):
-    """Seals what is sent and opens what arrives."""
+    """Encrypts what is sent and decrypts what arrives."""
 
     async def start(self, counters: Counters, emit: Callable[[Event], None] | None) -> None:
         """The app opens: have the keys at hand. Raises `ConfigurationError` when it cannot."""
@@ -308,21 +308,23 @@ class PayloadEncryption(Protocol):
     async def aclose(self) -> None:
         """The app has closed: let go of the keys."""
 
-    async def seal(self, message: Message, queue: str, *, is_ready_made: bool = False) -> Message:
+    async def encrypt(
+        self, message: Message, queue: str, *, is_ready_made: bool = False
+    ) -> Message:
         """The message as it travels. Raises `CryptoError`.
 
-        A request that was encoded just now is always sealed, whatever its body starts with. Only
-        a message that came ready-made may be sealed already, because it is sent on; then it stays
+        A request that was encoded just now is always encrypted, whatever its body starts with. Only
+        a message that came ready-made may be encrypted already, as it is sent on; then it stays
         as it is.
         """
 
-    async def unseal(self, delivery: Delivery) -> Message:
+    async def decrypt(self, delivery: Delivery) -> Message:
         """The message as it was sent. Raises `CryptoError` for one that is not acceptable;
         `KeyUnavailable` when its key cannot be had at the moment.
         """
 
     async def routing(self, delivery: Delivery) -> None:
-        """A copy is about to be routed away: whoever reads it there must be able to open it, even
+        """A copy is about to be routed away: its reader there must be able to decrypt it, even
         before the original is settled. Never raises.
         """
 

@@ -61,7 +61,7 @@ class Poster:
         made: Mapping[str, QueueSpec],
         clock: Clock,
         telemetry: Telemetry | None = None,
-        sealing: PayloadEncryption | None = None,
+        encryption: PayloadEncryption | None = None,
     ) -> None:
         self._gateway = gateway
         self._made = made
@@ -69,7 +69,7 @@ class Poster:
         self._routes = routes
         self._clock = clock
         self._telemetry = telemetry
-        self._sealing = sealing
+        self._encryption = encryption
         self._producers: dict[str, ProducerPort] = {}
 
     async def post(self, request: object, options: PostOptions) -> str:
@@ -96,7 +96,7 @@ class Poster:
     async def send(
         self, queue: str, messages: Sequence[Message], *, delay: timedelta = _NO_DELAY
     ) -> Sequence[str]:
-        """Send ready-made messages; sealed, if the app seals, unless they are already."""
+        """Send ready-made messages; encrypted, if the app encrypts, unless they are already."""
         return await self._send(queue, messages, messages, delay)
 
     async def _send(
@@ -106,11 +106,11 @@ class Poster:
         producer = self._producers.get(queue)
         if producer is None:
             producer = await self._open(queue)
-        sealing = self._sealing
-        if sealing is not None:
-            # Only what came ready-made may be sealed already.
+        encryption = self._encryption
+        if encryption is not None:
+            # Only what came ready-made may be encrypted already.
             messages = [
-                await sealing.seal(message, queue, is_ready_made=message is origin)
+                await encryption.encrypt(message, queue, is_ready_made=message is origin)
                 for message, origin in zip(messages, origins, strict=True)
             ]
         delay_s = delay.total_seconds()
@@ -138,7 +138,7 @@ class Poster:
 
     def _encode(self, request: object, options: PostOptions) -> Message:
         if isinstance(request, Message):
-            if self._sealing is None and request.body.startswith(MAGIC):
+            if self._encryption is None and request.body.startswith(MAGIC):
                 _require_envelope(request)
             return request
         message = self._mapper.encode(
@@ -150,9 +150,9 @@ class Poster:
             reply_to=options.reply_to,
             headers=options.headers,
         )
-        if self._sealing is None and PAST_MAGIC > message.body >= MAGIC:
-            # Every receiver would take it for sealed, and refuse it.
-            raise _looks_sealed(message)
+        if self._encryption is None and PAST_MAGIC > message.body >= MAGIC:
+            # Every receiver would take it for encrypted, and refuse it.
+            raise _looks_encrypted(message)
         return message
 
     def _queue_of(self, request: object, options: PostOptions) -> str:
@@ -168,16 +168,16 @@ class Poster:
 
 
 def _require_envelope(message: Message) -> None:
-    """What is sealed may be sent on; plaintext that only looks so, every receiver would refuse."""
+    """What is encrypted may be sent on; what only looks so, every receiver would refuse."""
     from .crypto.envelope import parse
 
     try:
         parse(message.body)
     except CryptoError as error:
-        raise _looks_sealed(message) from error
+        raise _looks_encrypted(message) from error
 
 
-def _looks_sealed(message: Message) -> CryptoError:
+def _looks_encrypted(message: Message) -> CryptoError:
     from .crypto.errors import PlaintextLooksSealed
 
     return PlaintextLooksSealed(message.id)

@@ -65,7 +65,7 @@ class CommandProcessor:
     async def publish(self, event: object) -> None:
         """Run every handler of the event, concurrently, to its end.
 
-        Failures are raised together as an ExceptionGroup; an event nobody handles is no error.
+        Failures are raised together as an ExceptionGroup; an event without a handler is no error.
         """
         await self._run_all(event, self._compiled(type(event)), None, None)
 

@@ -1,9 +1,9 @@
-"""Survey: seeing what is in a queue without taking it.
+"""Queue browser: seeing what is in a queue without taking it.
 
 Where the provider can be asked, it is asked. Elsewhere, as on SQS, a look is a receive: the survey
 then holds every lease until it ends, so that no message comes twice, and hands all of them back.
 Each of these messages has one delivery more, which counts towards a limit that the queue may set
-(`max_receive_count`), and nobody else receives it meanwhile.
+(`max_receive_count`), and no other consumer receives it meanwhile.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Seen:
 
     message: Message
     attempt: int | None = None
-    """Deliveries so far, this look included where it was one; None where nobody says."""
+    """Deliveries so far, this look included where it was one; None where that is unknown."""
     broker_id: str | int | None = None
 
 
 @asynccontextmanager
-async def survey(
+async def browse(
     gateway: Gateway,
     queue: str,
     *,
@@ -58,7 +58,7 @@ async def survey(
     is left. What cannot be handed back, because the broker is away, comes back by itself when its
     lease ends.
 
-    What is delayed, or in the hands of others, is not seen; of a FIFO queue whose provider keeps
+    What is delayed, or in flight elsewhere, is not seen; of a FIFO queue whose provider keeps
     back a group while one of it is held, only the first of each group may be. `QueueNotFound`
     names the queue; `ConnectionFailed` when the broker stays away.
     """
@@ -79,7 +79,7 @@ async def survey(
 
 
 class _Looking:
-    """A survey by receiving: who looks, and what is held."""
+    """Browsing by receiving: the reader, and what it holds."""
 
     def __init__(self, gateway: Gateway, queue: str, lease: timedelta, clock: Clock) -> None:
         capabilities = gateway.capabilities
@@ -103,7 +103,7 @@ class _Looking:
             subscription,
             batch=self._chunk,
             clock=clock,
-            # It is somebody else's message again, and was seen all the same.
+            # Another consumer may have the message now; it was seen all the same.
             on_lost=lambda delivery: None,
         )
 
@@ -115,7 +115,7 @@ class _Looking:
             is_full = len(received) >= min(left, self._receive_batch)
             fresh = self._fresh(received)
             left -= len(fresh)
-            # Leases that are lost again and again must not make a survey without end.
+            # Leases that are lost again and again must not make browsing endless.
             empty_count = 0 if fresh else empty_count + 1
             if fresh:
                 yield [_seen(each) for each in fresh]

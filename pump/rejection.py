@@ -58,7 +58,7 @@ class Routed:
 
 
 def rejection_of(reason: object, detail: object) -> Reject:
-    """The rejection as everybody is told of it: a known reason is found whatever its case, and
+    """The rejection as it is reported: a known reason is found whatever its case, and
     the detail is cut at `MAX_DETAIL`. `ConfigurationError` for what is not text.
     """
     if not isinstance(reason, str) or not reason.strip():
@@ -131,7 +131,7 @@ class RejectionRouter:
         clock: Clock,
         counters: Counters,
         telemetry: Telemetry | None = None,
-        sealing: PayloadEncryption | None = None,
+        encryption: PayloadEncryption | None = None,
         send_timeout_s: float = 30.0,
     ) -> None:
         self._subscription = subscription
@@ -140,7 +140,7 @@ class RejectionRouter:
         self._clock = clock
         self._counters = counters
         self._telemetry = telemetry
-        self._sealing = sealing
+        self._encryption = encryption
         self._send_timeout_s = send_timeout_s
         self._producers: dict[str, ProducerPort] = {}
 
@@ -156,8 +156,8 @@ class RejectionRouter:
         if destination is None:
             return self._discard(delivery, reason, detail)
         copy = enrich(delivery, reason, detail, rejected_at_s=self._clock.time_s())
-        if self._sealing is not None:
-            await self._sealing.routing(delivery)
+        if self._encryption is not None:
+            await self._encryption.routing(delivery)
         try:
             async with self._clock.timeout(self._send_timeout_s):
                 await self._send(destination, copy)

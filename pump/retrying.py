@@ -1,6 +1,6 @@
-"""Patience: asking a broker again, a few times, where asking again can help.
+"""Retrying: asking a broker again, a few times, where asking again can help.
 
-For work that ends, such as a survey or a bulk send. The pump itself never gives up.
+For work that ends, such as browsing a queue or a bulk send. The pump itself never gives up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the broker may answer otherwise in a moment, without anybody's doing."""
+    """Whether the broker may answer otherwise in a moment, without any change."""
     return isinstance(error, ConnectionFailed | Throttled | PoolExhausted | CredentialsExpired)
 
 

@@ -52,7 +52,7 @@ class RuntimeParts:
     counters: Counters
     clock: Clock
     telemetry: Telemetry | None = None
-    sealing: PayloadEncryption | None = None
+    encryption: PayloadEncryption | None = None
     ledger: Ledger | None = None
 
 
@@ -70,7 +70,7 @@ class Runtime:
             made=_made_queues(parts.subscriptions),
             clock=parts.clock,
             telemetry=parts.telemetry,
-            sealing=parts.sealing,
+            encryption=parts.encryption,
         )
         self.processor = CommandProcessor(
             parts.registry,
@@ -107,13 +107,13 @@ class Runtime:
 
     @property
     def telemetry(self) -> Telemetry | None:
-        """Who measures and traces; None when nobody does."""
+        """Measures and traces; None without telemetry."""
         return self._parts.telemetry
 
     @property
-    def sealing(self) -> PayloadEncryption | None:
+    def encryption(self) -> PayloadEncryption | None:
         """What encrypts payloads; None when nothing does."""
-        return self._parts.sealing
+        return self._parts.encryption
 
     @property
     def emit(self) -> Callable[[Event], None] | None:
@@ -134,12 +134,12 @@ class Runtime:
                 parts.gateway.capabilities.gateway,
                 clock=parts.clock,
                 # What encrypts counts what is sent and received, with the label `encrypted`.
-                counts_messages=parts.sealing is None,
+                counts_messages=parts.encryption is None,
             )
             stack.push_async_callback(parts.telemetry.aclose)
-        if parts.sealing is not None:
-            stack.push_async_callback(parts.sealing.aclose)
-            await parts.sealing.start(parts.counters, self.emit)
+        if parts.encryption is not None:
+            stack.push_async_callback(parts.encryption.aclose)
+            await parts.encryption.start(parts.counters, self.emit)
         if parts.ledger is not None:
             stack.push_async_callback(parts.ledger.aclose)
             await parts.ledger.open(parts.gateway.capabilities.gateway, parts.clock)
@@ -169,7 +169,7 @@ class Runtime:
             clock=self._parts.clock,
             counters=self._parts.counters,
             telemetry=self._parts.telemetry,
-            sealing=self._parts.sealing,
+            encryption=self._parts.encryption,
         )
 
     def consumer(self, subscription: Subscription) -> Consumer:
@@ -195,11 +195,11 @@ class Runtime:
             parts.mapper,
             reporter=reporter,
             clock=parts.clock,
-            sealing=parts.sealing,
+            encryption=parts.encryption,
         )
 
     def reporter(self, subscription: Subscription, stats: PumpStats) -> Reporter:
-        """Who tells observers, ledger, telemetry and log what became of messages: the same for
+        """Tells observers, ledger, telemetry and log what became of messages: the same for
         pumps, functions and consumers by hand.
         """
         parts = self._parts
@@ -208,12 +208,14 @@ class Runtime:
             stats,
             self.emit,
             telemetry=parts.telemetry,
-            sealing=parts.sealing,
+            encryption=parts.encryption,
             gateway=parts.gateway.capabilities.gateway,
             clock=parts.clock,
         )
 
-    def conclude(self, subscription: Subscription, router: RejectionRouter) -> DeliveryProcessor:
+    def delivery_processor(
+        self, subscription: Subscription, router: RejectionRouter
+    ) -> DeliveryProcessor:
         """What a pump does with each delivery, for those who receive and settle otherwise."""
         max_defer_s = self._parts.gateway.capabilities.max_defer_s
         return DeliveryProcessor(
@@ -243,17 +245,17 @@ class Runtime:
                 clock=parts.clock,
                 emit=self.emit,
                 telemetry=parts.telemetry,
-                sealing=parts.sealing,
+                encryption=parts.encryption,
             ),
             stats,
         )
         if parts.telemetry is not None:
-            parts.telemetry.watching(subscription, lambda: pump.in_hand)
+            parts.telemetry.watching(subscription, lambda: pump.in_flight)
         return pump
 
     def _dispatch(self, subscription: Subscription) -> Dispatch:
         parts = self._parts
-        return Dispatch(subscription, parts.mapper, self.processor, parts.clock, parts.sealing)
+        return Dispatch(subscription, parts.mapper, self.processor, parts.clock, parts.encryption)
 
 
 def _made_queues(subscriptions: tuple[Subscription, ...]) -> dict[str, QueueSpec]:

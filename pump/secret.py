@@ -36,7 +36,7 @@ class Secret:
         self.__value = value
 
     def reveal(self) -> str:
-        """The secret itself, for whoever must send or sign with it."""
+        """The secret itself, to send it or sign with it."""
         return self.__value
 
     def __eq__(self, other: object) -> bool:

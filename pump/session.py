@@ -44,7 +44,7 @@ _log = get_logger("pump.session")
 
 
 class Session:
-    """The messages of one group, in the order they were sent, and nobody else's meanwhile.
+    """The messages of one group, in the order they were sent, exclusively.
 
     Its lock is renewed until the session is closed, unless the subscription renews nothing or
     `max_lease` has passed without a call. Once the lock is lost, every call raises
@@ -68,7 +68,7 @@ class Session:
         self._on_closed = on_closed
         self._reporter = reporter
         self._lock = SessionLock(port, subscription, clock)
-        self._in_hand: dict[Delivery, float] = {}
+        self._in_flight: dict[Delivery, float] = {}
         """Received and not settled, in the order of receipt, and when that was."""
         self._rejecting: set[Delivery] = set()
         self._is_closed = False
@@ -95,11 +95,11 @@ class Session:
                 )
             self._lock.require()
         deliveries = list(received)
-        self._in_hand.update(dict.fromkeys(deliveries, self._clock.now_s()))
+        self._in_flight.update(dict.fromkeys(deliveries, self._clock.now_s()))
         return deliveries
 
     async def ack(self, delivery: Delivery) -> None:
-        """Remove the message for good. `InvalidReceipt` when it is not in hand any more."""
+        """Remove the message for good. `InvalidReceipt` when it is not in flight any more."""
         await self._settle(delivery, ACK)
 
     async def defer(self, delivery: Delivery, delay: timedelta = timedelta(0)) -> None:
@@ -119,10 +119,10 @@ class Session:
         detail: str = "",
     ) -> Routed:
         """Route a copy as `Consumer.reject` does, then remove the original; return what became of
-        it. Its successors stay in hand, unless the copy cannot be sent and the original is kept.
+        it. Its successors stay in flight, unless the copy cannot be sent and the original is kept.
 
         Only what is ours is copied: the lock is renewed first. `SessionLockLost`, and no copy,
-        when it is lost; `InvalidReceipt` when the message is not in hand any more.
+        when it is lost; `InvalidReceipt` when the message is not in flight any more.
         """
         rejection = rejection_of(reason, detail)
         self._require_open()
@@ -180,31 +180,31 @@ class Session:
         async with self._lock.changing():
             is_by_reject = routed is not None
             successors = self._successors(delivery, is_by_reject=is_by_reject)
-            # Left in hand, they would be settled before the one that must come first.
+            # Left in flight, they would be settled before the one that must come first.
             handed_back = [] if isinstance(action, Ack) else successors
-            endings = [
-                self._ending(delivery, action, outcome, routed),
-                *(self._ending(each, ABANDON, ABANDON) for each in handed_back),
+            results = [
+                self._result(delivery, action, outcome, routed),
+                *(self._result(each, ABANDON, ABANDON) for each in handed_back),
             ]
-            refused = {each.delivery: each for each in await self._port.settle(endings)}
+            refused = {each.delivery: each for each in await self._port.settle(results)}
             for each in (delivery, *handed_back):
                 if each not in refused:
-                    del self._in_hand[each]
+                    del self._in_flight[each]
                 elif refused[each].is_final and each is not delivery:
-                    del self._in_hand[each]
+                    del self._in_flight[each]
                     self._reporter.lost(each)
-            self._reporter.settled([each for each in endings if each.delivery not in refused])
+            self._reporter.settled([each for each in results if each.delivery not in refused])
             if delivery not in refused:
                 return
             if refused[delivery].is_final:
-                # It was in hand: only with the lock can it have gone.
+                # It was in flight: only with the lock can it have gone.
                 raise SessionLockLost(delivery.queue, self.id) from refused[delivery].error
             raise refused[delivery].error
 
-    def _ending(
+    def _result(
         self, delivery: Delivery, action: Action, outcome: Outcome, routed: Routed | None = None
     ) -> DeliveryResult:
-        run_s = self._clock.now_s() - self._in_hand[delivery]
+        run_s = self._clock.now_s() - self._in_flight[delivery]
         return result_by_hand(delivery, action, outcome, run_s=run_s, routed=routed)
 
     async def _hold(self) -> None:
@@ -228,21 +228,21 @@ class Session:
 
     @contextmanager
     def _telling_loss(self) -> Iterator[None]:
-        """Everything in hand is lost with the lock, and told once."""
+        """Everything in flight is lost with the lock, and reported once."""
         try:
             yield
         except SessionLockLost:
-            lost, self._in_hand = list(self._in_hand), {}
+            lost, self._in_flight = list(self._in_flight), {}
             for delivery in lost:
                 self._reporter.lost(delivery)
             raise
 
     def _successors(self, delivery: Delivery, *, is_by_reject: bool = False) -> list[Delivery]:
-        in_hand = list(self._in_hand)
+        in_flight = list(self._in_flight)
         is_taken = delivery in self._rejecting and not is_by_reject
-        if delivery not in self._in_hand or is_taken:
+        if delivery not in self._in_flight or is_taken:
             raise InvalidReceipt(delivery.queue, delivery.receipt)
-        return in_hand[in_hand.index(delivery) + 1 :]
+        return in_flight[in_flight.index(delivery) + 1 :]
 
     def _require_open(self) -> None:
         if self._is_closed:
@@ -253,9 +253,9 @@ class Session:
             async with self._clock.timeout(self._subscription.lease.total_seconds()):
                 await self._port.aclose()
             if not self._lock.is_lost:
-                endings = [self._ending(each, ABANDON, ABANDON) for each in self._in_hand]
-                self._in_hand = {}
-                self._reporter.settled(endings)
+                results = [self._result(each, ABANDON, ABANDON) for each in self._in_flight]
+                self._in_flight = {}
+                self._reporter.settled(results)
         except (GatewayError, TimeoutError) as error:
             _log.warning(
                 vocabulary.SESSION_RELEASE_FAILED,

@@ -4,7 +4,7 @@
 |-------------|---------------------------------------------|-----------------------------------|
 | held        | accepted, and its end has not passed        | calls go through                  |
 | due         | half of what was granted is over            | renewed, if the subscription does |
-| idle        | nobody called for `Subscription.max_lease`  | not renewed until somebody does   |
+| idle        | no call for `Subscription.max_lease`        | not renewed until the next call   |
 | lost        | its end has passed, or the broker says so   | every call raises                 |
 """
 
@@ -136,7 +136,7 @@ class SessionLock:
         return True
 
     def _pause_s(self, granted_s: float) -> float:
-        """Before the next try: none, unless the last one failed or nobody wants it."""
+        """Before the next try: none, unless the last one failed or the session is idle."""
         if self._is_idle():
             return granted_s / 8
         if self._failure_count == 0:

@@ -215,7 +215,7 @@ class Subscription:
     concurrency: int = 10
     """How many handlers run at once."""
     prefetch: int | None = None
-    """How many more messages may wait in hand; by default as many as run at once, and more while
+    """How many more messages may wait in flight; by default as many as run at once, and more while
     handlers run dry waiting for the broker."""
     lease: timedelta = timedelta(seconds=30)
     """How long a message is hidden from others at receipt (SQS: visibility timeout)."""
@@ -255,9 +255,14 @@ class Subscription:
         self._check_order()
 
     @property
-    def in_hand(self) -> int:
-        """The most messages received and not yet settled."""
+    def max_in_flight(self) -> int:
+        """The most messages received and not yet settled: `concurrency` and `prefetch` together."""
         return self.concurrency + (self.concurrency if self.prefetch is None else self.prefetch)
+
+    @property
+    def in_hand(self) -> int:
+        """The former name of `max_in_flight`. It keeps working; new code says `max_in_flight`."""
+        return self.max_in_flight
 
     @property
     def attempt_limit(self) -> float:

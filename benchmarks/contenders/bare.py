@@ -16,7 +16,7 @@ from ..reading import ROOT, Reading
 _PACKAGES = ("pump", "gateways", "handlers")
 _HOOKED = ("pump/loop/*.py", "pump/posting.py")
 """Where a message passes; hooks elsewhere are met once a run."""
-_LISTENERS = {"telemetry", "sealing", "emit"}
+_LISTENERS = {"telemetry", "encryption", "emit"}
 _QUESTIONS = {"wants_delivery_lines"}
 _MARKS = {"MAGIC"}
 

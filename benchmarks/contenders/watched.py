@@ -114,7 +114,7 @@ async def _measure_encryption(count: int) -> Reading:
     await encryption.start(Counters(), None)
     # The same few again and again: not the memory of a great many is measured.
     messages = [Message(body=b"x" * 1024, correlation_id="c", group="g") for _ in range(_MESSAGES)]
-    sealed = [await encryption.seal(message, "ticks") for message in messages]
+    sealed = [await encryption.encrypt(message, "ticks") for message in messages]
     deliveries = [
         Delivery(message=each, queue="ticks", receipt="r", attempt=1, lease_expires_at_s=1e12)
         for each in sealed
@@ -122,10 +122,10 @@ async def _measure_encryption(count: int) -> Reading:
     watch = Stopwatch()
     with watch.span("seal"):
         for number in range(count):
-            await encryption.seal(messages[number % _MESSAGES], "ticks")
+            await encryption.encrypt(messages[number % _MESSAGES], "ticks")
     with watch.span("open"):
         for number in range(count):
-            opened = await encryption.unseal(deliveries[number % _MESSAGES])
+            opened = await encryption.decrypt(deliveries[number % _MESSAGES])
             assert len(opened.body) == 1024
     await encryption.aclose()
     return watch.reading(count)

@@ -130,7 +130,7 @@ class LambdaHandler:
 
 
 class _Open:
-    """The app on its loop, and who is told when the process ends."""
+    """The app on its loop, and what to call when the process ends."""
 
     def __init__(self, app: App, options: LambdaOptions, close: Callable[[], None]) -> None:
         self._app = app

@@ -56,9 +56,9 @@ class _OrdersFor:
 
 @attrs.define(eq=False)
 class Handled:
-    """What became of one queue's records of one event, on its way to whoever is told."""
+    """What became of one queue's records of one event, on its way to the provider and the log."""
 
-    endings: list[DeliveryResult] = attrs.field(factory=list)
+    results: list[DeliveryResult] = attrs.field(factory=list)
     lost: list[Delivery] = attrs.field(factory=list)
 
 
@@ -79,15 +79,15 @@ class PushedQueue:
         self.subscription = subscription
         self._port = gateway.push_port(subscription)
         self._router = runtime.router(_routed(subscription, is_spill_durable=is_spill_durable))
-        self._conclude = runtime.conclude(subscription, self._router)
+        self._process = runtime.delivery_processor(subscription, self._router)
         self.stats = PumpStats()
         self._reporter = runtime.reporter(subscription, self.stats)
         self._are_channels_made = False
         self._unacceptable = UnacceptableCount(subscription.unacceptable_limit)
         self._closed_until_s = 0.0
-        self._in_hand = 0
+        self._in_flight = 0
         if self._telemetry is not None:
-            self._telemetry.watching(subscription, lambda: self._in_hand)
+            self._telemetry.watching(subscription, lambda: self._in_flight)
 
     async def handle(
         self,
@@ -108,22 +108,22 @@ class PushedQueue:
             limit_s = max(0.0, limit_s - (self._clock.now_s() - started_s))
         by_delivery = {self._port.read(each, lease_s=lease_s): each for each in records}
         self.stats.received += len(by_delivery)
-        self._in_hand = len(by_delivery)
+        self._in_flight = len(by_delivery)
         if self._telemetry is not None:
             self._telemetry.received(self.subscription, list(by_delivery), waited_s=None)
 
-        def told(delivery: Delivery, ending: DeliveryResult | None) -> None:
-            if ending is None:
+        def told(delivery: Delivery, result: DeliveryResult | None) -> None:
+            if result is None:
                 handled.lost.append(delivery)
                 return
-            handled.endings.append(ending)
-            if isinstance(ending.action, Ack):
+            handled.results.append(result)
+            if isinstance(result.action, Ack):
                 on_done(by_delivery[delivery])
-            if is_unacceptable(ending) and self._is_too_much():
+            if is_unacceptable(result) and self._is_too_much():
                 batch.give_back_unstarted()
 
         batch = Batch(
-            self._conclude_fetched,
+            self._process_fetched,
             told,
             concurrency=self.subscription.concurrency,
             single_lane=self.subscription.ordering_guarantee,
@@ -138,16 +138,16 @@ class PushedQueue:
         Never raises for the provider's sake: what it was not told comes again by itself when its
         lease ends.
         """
-        unsettled_count = len(handled.endings)
+        unsettled_count = len(handled.results)
         try:
             async with self._clock.timeout(limit_s):
-                for endings in self._slices(handled.endings):
-                    await self._tell_provider(endings, is_answered=is_answered)
-                    unsettled_count -= len(endings)
+                for results in self._slices(handled.results):
+                    await self._tell_provider(results, is_answered=is_answered)
+                    unsettled_count -= len(results)
         except TimeoutError:
             self._reporter.flush_expired(unsettled_count)
-        self._in_hand = 0
-        self._reporter.settled(handled.endings)
+        self._in_flight = 0
+        self._reporter.settled(handled.results)
         for delivery in handled.lost:
             self._reporter.lost(delivery)
 
@@ -176,34 +176,34 @@ class PushedQueue:
         self._reporter.started()
         return True
 
-    async def _conclude_fetched(self, delivery: Delivery, orders: Orders) -> DeliveryResult | None:
+    async def _process_fetched(self, delivery: Delivery, orders: Orders) -> DeliveryResult | None:
         # Fetched when it starts: a batch of thousands must not be in memory with all its bodies.
         fetched = await self._port.fetch(delivery)
         if isinstance(fetched, Defer):
             return DeliveryResult(delivery, fetched, fetched)
-        return await self._conclude(fetched, _OrdersFor(delivery, orders))
+        return await self._process(fetched, _OrdersFor(delivery, orders))
 
-    async def _tell_provider(self, endings: Sequence[DeliveryResult], *, is_answered: bool) -> None:
+    async def _tell_provider(self, results: Sequence[DeliveryResult], *, is_answered: bool) -> None:
         try:
-            refusals = await self._settle(endings, is_answered=is_answered)
+            refusals = await self._settle(results, is_answered=is_answered)
         except GatewayError as error:
-            _log.warning(vocabulary.SETTLE_FAILED, error=repr(error), count=len(endings))
+            _log.warning(vocabulary.SETTLE_FAILED, error=repr(error), count=len(results))
             return
         if refusals:
             first = refusals[0].error
             _log.warning(vocabulary.SETTLE_FAILED, error=repr(first), count=len(refusals))
 
     async def _settle(
-        self, endings: Sequence[DeliveryResult], *, is_answered: bool
+        self, results: Sequence[DeliveryResult], *, is_answered: bool
     ) -> Sequence[Refusal]:
         if self._telemetry is None:
-            return await self._port.settle(endings, is_answered=is_answered)
-        with self._telemetry.settling(self.subscription, endings):
-            return await self._port.settle(endings, is_answered=is_answered)
+            return await self._port.settle(results, is_answered=is_answered)
+        with self._telemetry.settling(self.subscription, results):
+            return await self._port.settle(results, is_answered=is_answered)
 
-    def _slices(self, endings: Sequence[DeliveryResult]) -> list[Sequence[DeliveryResult]]:
+    def _slices(self, results: Sequence[DeliveryResult]) -> list[Sequence[DeliveryResult]]:
         """As many at once as the provider likes, those first that were asked to wait."""
-        ordered = sorted(endings, key=lambda each: not isinstance(each.action, Defer))
+        ordered = sorted(results, key=lambda each: not isinstance(each.action, Defer))
         capabilities = self._runtime.gateway.capabilities
         size = capabilities.settle_batch * capabilities.max_settle_calls
         return [ordered[start : start + size] for start in range(0, len(ordered), size)]

@@ -85,7 +85,7 @@ class Measurement:
             send_s = await self._send_all(subscription.queue, make)
             self._send_requests = self._requests_since(before)
         started_s, cpu_s = self._clock.now_s(), time.process_time()
-        if self._ended is not None:  # Whoever stops it before any handler ran wants none to run.
+        if self._ended is not None:  # Stopped before any handler ran: none is to run.
             return self._measured(started_s, send_s, 0.0, self._requests_since(before))
         async with self._pumping(dispatcher) as pumping:
             if self._load.rate is not None:

@@ -73,7 +73,7 @@ class Meter:
 
     @property
     def outstanding(self) -> int:
-        """Messages of ours that are in their queue, or in hand."""
+        """Messages of ours that are in their queue, or in flight."""
         return len(self._due_s)
 
     @property
@@ -123,13 +123,13 @@ class Meter:
             self._settled += len(settlements)
         return _NOTHING
 
-    def settled(self, subscription: Subscription, endings: Sequence[DeliveryResult]) -> None:
+    def settled(self, subscription: Subscription, results: Sequence[DeliveryResult]) -> None:
         if self._is_stopped:
             return
         before = self.done
-        for ending in endings:
-            if type(ending.outcome) is not Abandon:
-                self._note(ending)
+        for result in results:
+            if type(result.outcome) is not Abandon:
+                self._note(result)
         if self.done > before:
             self.timeline.append((self._now_s(), self.done - before))
             if self.on_settled is not None:
@@ -156,15 +156,15 @@ class Meter:
         if due_s is not None and not self._is_stopped:
             self.latencies_s.append(self._now_s() - due_s)
 
-    def _note(self, ending: DeliveryResult) -> None:
-        self.run_times_s.append(ending.run_s)
-        if ending.error is not None:
+    def _note(self, result: DeliveryResult) -> None:
+        self.run_times_s.append(result.run_s)
+        if result.error is not None:
             # By its type alone: its text may quote a body.
-            self.errors[f"handler: {type(ending.error).__name__}"] += 1
-        if type(ending.action) is not Ack:
+            self.errors[f"handler: {type(result.error).__name__}"] += 1
+        if type(result.action) is not Ack:
             self.retried += 1
-        elif self._due_s.pop(ending.delivery.message.id, None) is not None:
-            if type(ending.outcome) is Ack:
+        elif self._due_s.pop(result.delivery.message.id, None) is not None:
+            if type(result.outcome) is Ack:
                 self.handled += 1
             else:
                 self.rejected += 1

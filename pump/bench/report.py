@@ -77,7 +77,7 @@ class Measured:
     requests: Mapping[str, int] | None
     """What the gateway asked of its provider by kind; None when it does not count."""
     send_requests: Mapping[str, int] | None
-    """Those of them that sent the messages; None when nobody can tell, as with a rate."""
+    """Those of them that sent the messages; None when that is unknown, as with a rate."""
     timeline: tuple[tuple[float, int], ...]
     """Seconds since the start, and how many were settled then."""
     errors: Mapping[str, int]
@@ -123,7 +123,7 @@ class Measured:
 
     @property
     def requests_a_thousand(self) -> float | None:
-        """Requests a thousand messages; None when nobody counted, or nothing was done."""
+        """Requests a thousand messages; None when not counted, or nothing was done."""
         requests = self.requests_of_done
         return (
             None if requests is None or not self.done else sum(requests.values()) / self.done * 1000
@@ -170,7 +170,7 @@ class BenchReport:
     measured: Measured
     machine: Machine
     cost: Cost | None
-    """None where nobody pays by the request, or nobody counted."""
+    """None where requests cost nothing, or were not counted."""
     is_billed: bool
     """Whether the provider bills requests."""
     suggestions: tuple[Suggestion, ...] = ()

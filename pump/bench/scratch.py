@@ -104,7 +104,7 @@ class ScratchGateway:
             dead_letter_queue=None if dead is None else self.names.of(dead),
             options=spec.options if self._keeps_options else {},
         )
-        # Before it is asked for: an answer that is lost must not leave a queue that nobody names.
+        # Before it is asked for: an answer that is lost must not leave a queue without a name.
         self._left.setdefault(scratch.name, Leftover(queue=scratch.name, why=_NOT_YET))
         await self.inner.admin().ensure(scratch, MakeChannels.CREATE)
         self._there.add(scratch.name)
@@ -252,7 +252,7 @@ class RemovesQueues(Protocol):
         """
 
 
-# Removal: how a person gets rid of a throw-away queue that a gateway cannot remove. Pure.
+# Removal: how to get rid of a throw-away queue that a gateway cannot remove. Pure.
 
 _HINTS = {
     "sqs": "aws sqs delete-queue --queue-url "

@@ -1,4 +1,4 @@
-"""Benching: what `pump bench` does once its options are known."""
+"""Bench runs: what `pump bench` does once its options are known."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _without_a_line_a_message() -> Iterator[None]:
 
 
 def _ask(app: App, options: BenchOptions, place: BenchTarget) -> None:
-    """Nothing that others can notice happens before somebody has said so."""
+    """Nothing that others can notice happens before it was confirmed."""
     count = options.load().total
     where = f"on {app.gateway_name}, in queues of their own"
     if options.runs_handlers:
@@ -260,7 +260,7 @@ def _settings(bench: _Bench) -> MeasuredSettings:
         lease_s=subscription.lease.total_seconds(),
         renew=subscription.renew,
         ordering_guarantee=subscription.ordering_guarantee,
-        in_hand=subscription.in_hand,
+        in_hand=subscription.max_in_flight,
         receive_batch=capabilities.receive_batch,
         is_remote=capabilities.spans_machines,
         is_shared=capabilities.is_shared,
@@ -287,8 +287,8 @@ async def check_readable(runtime: Runtime, subscription: Subscription, message: 
     """`Failure` unless the message would reach a handler: thousands that do not measure nothing."""
     consumer = runtime.consumer(subscription)
     try:
-        if runtime.sealing is not None:
-            message = await runtime.sealing.seal(message, subscription.queue)
+        if runtime.encryption is not None:
+            message = await runtime.encryption.encrypt(message, subscription.queue)
         await consumer.read(_as_delivered(message, subscription, runtime.clock))
     except (MappingError, Signal) as error:
         raise Failure(

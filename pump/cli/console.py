@@ -16,7 +16,7 @@ from ..errors import PumpError, text_of
 from ..exit_codes import Failure
 
 _UNCUT = 10_000
-"""A width no table reaches: whoever pipes a table wants all of it."""
+"""A width no table reaches: a table that is piped is not cut."""
 
 
 def stdout() -> Console:

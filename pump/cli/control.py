@@ -203,7 +203,7 @@ class ControlClient:
             _pause()
 
     def wait_until_gone(self) -> None:
-        """Return once nobody answers any more."""
+        """Return once there is no answer any more."""
         while True:
             try:
                 self._exchange("GET", "/subscriptions", None)

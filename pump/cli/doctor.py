@@ -445,7 +445,7 @@ def _nearest_existing(folder: Path) -> Path:
 # Lease checks: does a lease last as long as handlers take, by what a running pump has seen?
 
 _NEVER_LONG_S = 300.0
-"""A lease up to this is not called too long: nobody minds such a wait after a crash."""
+"""A lease up to this is not called too long: after a crash such a wait is harmless."""
 _AMPLE = 10
 _NEAR = 0.8
 
@@ -521,7 +521,7 @@ def _too_short(subscription: Subscription, subject: str, times: HandlerTimes) ->
         return
     lease_s = subscription.lease.total_seconds()
     # The lease runs from receipt, and a message may have to wait for those received before it.
-    in_hand_s = times.p99_s * subscription.in_hand / subscription.concurrency
+    in_hand_s = times.p99_s * subscription.max_in_flight / subscription.concurrency
     if max(in_hand_s, times.max_s) > lease_s:
         yield warning(
             subject,

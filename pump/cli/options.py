@@ -31,10 +31,10 @@ class TelemetryChoice:
     """Where Prometheus' text is served; None for nowhere."""
     host: str = DEFAULT_HOST
     is_measured: bool = False
-    """Whether to measure all the same, for whoever asks for the text."""
+    """Whether to measure all the same, for requests for the text."""
 
     def unserved(self) -> TelemetryChoice:
-        """The same, but for the port: somebody else listens there, and asks."""
+        """The same, but for the port: another process listens there, and asks."""
         return attrs.evolve(self, port=None, is_measured=self.port is not None)
 
 

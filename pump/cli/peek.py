@@ -109,7 +109,7 @@ def shown_body(body: bytes) -> str:
 
 
 def age_of(created_at_s: float | None) -> str:
-    """How long ago, "" when nobody said."""
+    """How long ago, "" when unknown."""
     if created_at_s is None:
         return ""
     return format_duration(max(0.0, SYSTEM_CLOCK.time_s() - created_at_s))

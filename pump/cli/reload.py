@@ -111,7 +111,7 @@ class _Reloader:
 
 def _shown(options: RunOptions) -> RunOptions:
     """Without what the child finds in its environment: a gateway's URL may hold a password, and
-    anybody can read a command line.
+    any user can read a command line.
     """
     is_known = options.gateway == EnvironmentSettings.from_environment().gateway
     return attrs.evolve(options, gateway=None) if is_known else options
@@ -147,5 +147,5 @@ def _on_signals(call: Callable[[], None]) -> Iterator[None]:
 
 def _as_exit_code(code: int) -> ExitCode:
     if code == -signal.SIGTERM:
-        return ExitCode.OK  # Told to drain before it had anything in hand.
+        return ExitCode.OK  # Told to drain before it had anything in flight.
     return ExitCode(code) if code in set(ExitCode) else ExitCode.UNEXPECTED

@@ -44,8 +44,8 @@ class LazyGroup(click.Group):
 # Plugins: commands that other packages bring, found by entry points and loaded when asked for.
 #
 # A gateway may have commands of its own, and `pump` imports no gateway. So the help knows their
-# names and loads nothing, and one that does not load is the error of whoever asks for it, and of
-# nobody else.
+# names and loads nothing, and one that does not load is an error of the command that needs it, and
+# of no other.
 
 ENTRY_POINT_GROUP = "pumphouse.commands"
 _KNOWN = {"s3": "Estimate what queues on S3 cost."}

@@ -26,7 +26,7 @@ from ..health.options import HealthOptions
 from ..http.wire import Refused
 from ..loading import load_app, put_working_folder_first, shadowing_warnings
 from ..observability.metrics_server import serving_metrics
-from ..processes.control import WorkersProbes, serving_crew
+from ..processes.control import WorkersProbes, serving_workers
 from ..processes.ipc import DesiredStates, RunOptions, WorkerStart
 from ..processes.supervisor import Supervisor
 from ..processes.worker_process import WorkerProcess
@@ -101,18 +101,18 @@ async def _serve(app: App, options: RunOptions, report: RunReport) -> ExitCode:
         dispatcher = app.dispatcher()
         async with app.serving_health(dispatcher, health):
             await pump_and_report(app, dispatcher, options, report)
-    return ending_of(dispatcher)
+    return exit_code_of_run(dispatcher)
 
 
 async def pump_and_report(
     app: App, dispatcher: Dispatcher, options: RunOptions, report: RunReport
 ) -> None:
-    """Pump until a signal, or whoever else drains the dispatcher, and tell the story."""
+    """Pump until a signal or another drain of the dispatcher, and report start and end."""
     started_s = SYSTEM_CLOCK.now_s()
     running = asyncio.create_task(
         run_until_signalled(dispatcher, until_empty=options.until_empty), name="run"
     )
-    await yield_to_loop()  # Whoever reads that it runs may signal it: by now that is handled.
+    await yield_to_loop()  # Once it is reported to run it may be signalled: by now that is handled.
     report.started(app, options.target)
     try:
         await running
@@ -120,7 +120,7 @@ async def pump_and_report(
         report.ended(app, dispatcher.performers, SYSTEM_CLOCK.now_s() - started_s)
 
 
-def ending_of(dispatcher: Dispatcher) -> ExitCode:
+def exit_code_of_run(dispatcher: Dispatcher) -> ExitCode:
     """The exit code of a dispatcher that has ended without an error."""
     return ExitCode.FORCED if dispatcher.was_stopped_now else ExitCode.OK
 
@@ -312,33 +312,33 @@ async def _supervise(options: RunOptions, count: int) -> ExitCode:
     terminal = _Terminal()
     with _signals(supervisor, terminal):
         async with (
-            serving_crew(supervisor, health, SYSTEM_CLOCK) as probes,
+            serving_workers(supervisor, health, SYSTEM_CLOCK) as probes,
             _serving_metrics(probes, options),
         ):
             exit_code = await supervisor.run()
-    if not terminal.is_lost():  # Else nobody is there to read it.
+    if not terminal.is_lost():  # Else there is no reader.
         _tell(supervisor, SYSTEM_CLOCK.now_s() - started_s, options.log_format)
     return exit_code
 
 
 class Starter:
-    """Starts processes; the first of all is the spokesman."""
+    """Starts processes; the first of all announces the start."""
 
     def __init__(self, options: RunOptions) -> None:
         # What is served for all is served here.
         self._options = attrs.evolve(options, health=None, control=None)
-        self._has_spokesman = False
+        self._has_announcer = False
 
-    async def start(self, number: int, standing: DesiredStates) -> WorkerProcess:
-        letter = WorkerStart(
+    async def start(self, number: int, desired: DesiredStates) -> WorkerProcess:
+        worker_start = WorkerStart(
             number=number,
-            is_spokesman=not self._has_spokesman,
+            announces_start=not self._has_announcer,
             options=self._options,
-            # Not a copy: what is asked while the process is made is to be in its letter, too.
-            standing=standing,
+            # Not a copy: orders given while the process is made are to be part of it, too.
+            desired=desired,
         )
-        self._has_spokesman = True
-        return await WorkerProcess.start(letter, SYSTEM_CLOCK)
+        self._has_announcer = True
+        return await WorkerProcess.start(worker_start, SYSTEM_CLOCK)
 
 
 @asynccontextmanager

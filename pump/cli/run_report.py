@@ -40,7 +40,7 @@ _PROBLEMS = {"dead-lettered", "invalid", "leases lost", "restarts"}
 
 
 class RunReport(Protocol):
-    """Tells the story of one run."""
+    """Reports one run: its start and its end."""
 
     def warn(self, message: str) -> None:
         """Something is not as it should be, and the run goes on."""

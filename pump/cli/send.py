@@ -91,7 +91,7 @@ def send(
     if body is None and not lines:
         raise click.UsageError("give a BODY: the text, @FILE, or - for the standard input")
 
-    letter = SendOptions(
+    send_options = SendOptions(
         queue=queue,
         type=type_,
         headers=dict(headers),
@@ -102,7 +102,13 @@ def send(
         content_type=content_type,
     )
     send_all(
-        letter, body or "-", count=count, by_line=lines, create=create, app=app, gateway=gateway
+        send_options,
+        body or "-",
+        count=count,
+        by_line=lines,
+        create=create,
+        app=app,
+        gateway=gateway,
     )
 
 
@@ -142,7 +148,7 @@ class SendOptions:
 
 
 def send_all(
-    letter: SendOptions,
+    send_options: SendOptions,
     source: str,
     *,
     count: int,
@@ -153,7 +159,7 @@ def send_all(
 ) -> None:
     """Send one body `count` times, or each line of the source, and print the ids."""
     bodies = _lines_of(source) if by_line else iter(repeat(_body_of(source), count))
-    messages = _messages(letter, bodies, by_line=by_line)
+    messages = _messages(send_options, bodies, by_line=by_line)
     first = list(islice(messages, _BATCH))
 
     async def work(opened: App) -> None:
@@ -162,20 +168,22 @@ def send_all(
                 f"{shown_gateway(opened)} lives inside one process: nobody else will see this"
             )
         if create:
-            await opened.admin.ensure(QueueSpec(name=letter.queue), MakeChannels.CREATE)
+            await opened.admin.ensure(QueueSpec(name=send_options.queue), MakeChannels.CREATE)
         batch = first
         while batch:
-            ids = await opened.post_all(batch, queue=letter.queue, delay=letter.delay)
+            ids = await opened.post_all(batch, queue=send_options.queue, delay=send_options.delay)
             click.echo("\n".join(ids))
             batch = list(islice(messages, _BATCH))
 
     in_session(app_for(app, gateway), work)
 
 
-def _messages(letter: SendOptions, bodies: Iterator[bytes], *, by_line: bool) -> Iterator[Message]:
+def _messages(
+    send_options: SendOptions, bodies: Iterator[bytes], *, by_line: bool
+) -> Iterator[Message]:
     for number, body in enumerate(bodies, 1):
         called = f"line {number:,} (not counting blank ones)" if by_line else "the body"
-        yield letter.message(body, called=called)
+        yield send_options.message(body, called=called)
 
 
 def _body_of(source: str) -> bytes:

@@ -16,7 +16,7 @@ LOG_SAMPLE = "PUMP_LOG_SAMPLE"
 TELEMETRY = "PUMP_TELEMETRY"
 HEALTH = "PUMP_HEALTH"
 CONTROL = "PUMP_CONTROL"
-# AWS's own names: whoever calls `pump local` has the same in his client's environment.
+# AWS's own names: a client of `pump local` has the same in its environment.
 AWS_ACCESS_KEY_ID = "AWS_ACCESS_KEY_ID"
 AWS_SECRET_ACCESS_KEY = "AWS_SECRET_ACCESS_KEY"
 

@@ -146,22 +146,22 @@ class _Sending:
         stopping: asyncio.Event,
         on_moved: Callable[[RedriveCounts], None],
     ) -> RedriveCounts:
-        from ..spark.redrive import RedriveTask, count_tasks, run_errands
+        from ..spark.redrive import RedriveTask, count_tasks, run_redrive_tasks
 
         slots = self.spark.sparkContext.defaultParallelism
         tasks = count_tasks(prepared.picture.count, slots, self.tasks)
-        errand = RedriveTask(
+        redrive_task = RedriveTask(
             gateway=self.gateway,
             task=prepared.task(rate=self.rate, batch=_BATCH),
             ledger=self.ledger,
             prepare=partial(set_up_logging, "warning", "console"),
         )
         try:
-            ended = await run_errands(
-                self.spark, errand, tasks, stopping=stopping, on_moved=on_moved
+            ended = await run_redrive_tasks(
+                self.spark, redrive_task, tasks, stopping=stopping, on_moved=on_moved
             )
         finally:
-            # Whoever opens and closes the ledger rolls what killed tasks left behind.
+            # Opening and closing the ledger rolls what killed tasks left behind.
             async with LedgerRows(self.ledger, "driver"):
                 pass
         if ended.is_full:

@@ -220,8 +220,8 @@ def _run(command: SparkCommand, options: SparkRunOptions, app: App, report: RunR
     from ..spark.run.running import Work, run_work
     from ..spark.session import spark_session
 
-    luggage = AppByName(target=command.target, folders=(str(Path.cwd()),))
-    work = Work.of(app, options, luggage)
+    app_reference = AppByName(target=command.target, folders=(str(Path.cwd()),))
+    work = Work.of(app, options, app_reference)
     with spark_session(command.session) as spark:
         report.started(app, command.target)
         with spark_progress() as progress:

@@ -64,7 +64,7 @@ def flush(*, path: Path | None, app: str | None, gateway: str | None, as_json: b
     return flush_spilled(path, app, gateway, as_json=as_json)
 
 
-# Spilling: the work of `pump spill`.
+# The spill: the work of `pump spill`.
 
 
 def spill_for(path: Path | None, target: str | None) -> SpillStore:

@@ -1,7 +1,7 @@
-"""Member: one of several processes that run the same app, as it is on the inside.
+"""Worker: one of several processes that run the same app, as it is on the inside.
 
-It is started by a supervisor, hears from it what to run, and runs that as `pump run` would; but it
-answers for itself over the intercom only, and drains when the supervisor has gone.
+A supervisor starts it and sends it what to run. It runs that as `pump run` would; but it
+answers for itself over the IPC channel only, and drains when the supervisor has gone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from ..processes.ipc import (
 )
 from .console import complain
 from .log_setup import set_up_logging
-from .run import ending_of, loaded_app, pump_and_report, run_to_the_end
+from .run import exit_code_of_run, loaded_app, pump_and_report, run_to_the_end
 from .run_report import RunReport, counts_of, report_in
 
 _log = get_logger("pump.run")
@@ -59,7 +59,7 @@ _PROBED = ("livez", "readyz", "health", "metrics")
 
 def main() -> NoReturn:
     """Run what the supervisor at the other end of the named file descriptor says."""
-    # Whoever signals a whole unit means the supervisor. Not SIG_IGN, which what a handler starts
+    # A signal to a whole unit is for the supervisor. Not SIG_IGN, which what a handler starts
     # would inherit.
     signal.signal(signal.SIGHUP, _leave_to_the_supervisor)
     end = socket.socket(fileno=int(sys.argv[1]))
@@ -68,12 +68,12 @@ def main() -> NoReturn:
     said = hear_at_once(end)
     if said is None:
         sys.exit(ExitCode.OK)
-    lifeline = ParentWatchdog(end)
-    lifeline.watch(_give_up)
-    letter = WorkerStart.of(said)
-    sys.argv = ["pump", *letter.options.arguments()]
+    watchdog = ParentWatchdog(end)
+    watchdog.watch(_give_up)
+    worker_start = WorkerStart.of(said)
+    sys.argv = ["pump", *worker_start.options.arguments()]
     try:
-        code = run_worker(letter, lifeline)
+        code = run_worker(worker_start, watchdog)
     except KeyboardInterrupt:
         code = ExitCode.FORCED
     except Exception as error:  # broad: whatever it is, it ends as an exit code
@@ -91,16 +91,19 @@ def _give_up() -> None:
     os._exit(ExitCode.UNEXPECTED)
 
 
-def run_worker(letter: WorkerStart, lifeline: ParentWatchdog) -> ExitCode:
+def run_worker(worker_start: WorkerStart, watchdog: ParentWatchdog) -> ExitCode:
     """Load, check and run the app; its errors are the caller's to turn into words."""
-    options = letter.options
+    options = worker_start.options
     format = set_up_logging(
-        options.log_level, options.log_format, sample=options.log_sample, process=letter.number
+        options.log_level,
+        options.log_format,
+        sample=options.log_sample,
+        process=worker_start.number,
     )
-    report = WorkerReport(report_in(format) if letter.is_spokesman else None)
+    report = WorkerReport(report_in(format) if worker_start.announces_start else None)
     app = loaded_app(options, report, serves_metrics=False)
     require_shared(app)
-    return run_to_the_end(_serve(app, letter, lifeline, report))
+    return run_to_the_end(_serve(app, worker_start, watchdog, report))
 
 
 def require_shared(app: App) -> None:
@@ -114,24 +117,24 @@ def require_shared(app: App) -> None:
 
 
 async def _serve(
-    app: App, letter: WorkerStart, lifeline: ParentWatchdog, report: WorkerReport
+    app: App, worker_start: WorkerStart, watchdog: ParentWatchdog, report: WorkerReport
 ) -> ExitCode:
-    desk = OrderListener(await IpcChannel.over(lifeline.end), lifeline)
-    listening = asyncio.create_task(desk.listen(), name="intercom")
+    listener = OrderListener(await IpcChannel.over(watchdog.end), watchdog)
+    listening = asyncio.create_task(listener.listen(), name="ipc channel")
     async with app:
         dispatcher = app.dispatcher()
-        obey(letter.standing, dispatcher)
-        await desk.open(dispatcher, gateway=app.gateway_name)
+        obey(worker_start.desired, dispatcher)
+        await listener.open(dispatcher, gateway=app.gateway_name)
         try:
-            await pump_and_report(app, dispatcher, letter.options, report)
+            await pump_and_report(app, dispatcher, worker_start.options, report)
         finally:
-            await desk.say_what_was_done(app, report.performers)
+            await listener.say_what_was_done(app, report.performers)
     listening.cancel()
-    return ending_of(dispatcher)
+    return exit_code_of_run(dispatcher)
 
 
 class WorkerReport:
-    """Leaves the story to the supervisor; only a spokesman tells how it began."""
+    """Leaves reporting to the supervisor; only the first worker announces the start."""
 
     def __init__(self, report: RunReport | None) -> None:
         self._report = report
@@ -150,26 +153,26 @@ class WorkerReport:
 
 
 class OrderListener:
-    """Where the supervisor's words arrive.
+    """Receives the supervisor's messages.
 
-    Before there is a dispatcher nothing is in hand: an order to end is carried out as SIGTERM
+    Before there is a dispatcher nothing is in flight: an order to end is carried out as SIGTERM
     would, and requests wait.
     """
 
-    def __init__(self, intercom: IpcChannel, lifeline: ParentWatchdog) -> None:
-        self._intercom = intercom
-        self._lifeline = lifeline
+    def __init__(self, channel: IpcChannel, watchdog: ParentWatchdog) -> None:
+        self._channel = channel
+        self._watchdog = watchdog
         self._dispatcher: Dispatcher | None = None
         self._probes: Probes | None = None
         self._control: Control | None = None
         self._waiting: list[Said] = []
 
     async def listen(self) -> None:
-        """Do what is said, until nobody is there any more."""
-        self._intercom.say({"event": ATTACHED})
-        while (said := await self._intercom.hear()) is not None:
+        """Do what is said, until the supervisor has gone."""
+        self._channel.say({"event": ATTACHED})
+        while (said := await self._channel.hear()) is not None:
             await self._do(said)
-        self._lifeline.is_heard.set()
+        self._watchdog.is_heard.set()
         _log.warning(vocabulary.SUPERVISOR_LOST)
         self._drain()
 
@@ -178,7 +181,7 @@ class OrderListener:
         probes = await probes_of(dispatcher, _LIMITS, gateway=gateway)
         control = Control(dispatcher, probes, dispatcher.runtime.clock)
         self._dispatcher, self._probes, self._control = dispatcher, probes, control
-        self._intercom.say({"event": SERVING})
+        self._channel.say({"event": SERVING})
         waiting, self._waiting = self._waiting, []
         for said in waiting:
             await self._do(said)
@@ -187,7 +190,7 @@ class OrderListener:
         """The last word, for the sums."""
         telemetry: object = app.telemetry
         text = telemetry.prometheus_text() if isinstance(telemetry, TextMetrics) else b""
-        self._intercom.say(
+        self._channel.say(
             {
                 "event": ENDED,
                 "counts": {each.subscription.name: counts_of(each.stats) for each in performers},
@@ -196,7 +199,7 @@ class OrderListener:
                 "metrics": text.decode("utf-8", "replace"),
             }
         )
-        await self._intercom.flush()
+        await self._channel.flush()
 
     async def _do(self, said: Said) -> None:
         match said:
@@ -208,7 +211,7 @@ class OrderListener:
                 self._waiting.append(said)
             case {"id": int(id)}:
                 answer = await answer_safely(self._answer, request_heard(said), log_failure)
-                self._intercom.say(answer_said(id, answer))
+                self._channel.say(answer_said(id, answer))
 
     def _answer(self, request: Request) -> Answer:
         assert self._probes is not None
@@ -230,29 +233,29 @@ class OrderListener:
             self._dispatcher.stop_now()
 
 
-# Lifeline: a process does not outlive its supervisor, not even with an event loop that is stuck.
+# Parent watchdog: a worker does not outlive its supervisor, not even when its event loop is stuck.
 #
-# Whoever listens on the event loop drains when the supervisor has gone. A loop that a handler
+# The listener on the event loop drains when the supervisor has gone. A loop that a handler
 # blocks, or an import that never ends, hears nothing; so a thread watches, too.
 
 DEAF_S: Final = 60.0
 """How long the event loop may take to hear that the supervisor has gone. Leases are not renewed
-meanwhile: what it has in hand comes again elsewhere."""
+meanwhile: what it has in flight comes again elsewhere."""
 
 
 @attrs.frozen(eq=False)
 class ParentWatchdog:
-    """Our end of the intercom, and whether it was heard that the other end has gone."""
+    """Our end of the channel, and whether the loop has noticed that the other end has gone."""
 
     end: socket.socket
     is_heard: threading.Event = attrs.field(factory=threading.Event)
 
     def watch(self, give_up: Callable[[], object], *, deaf_s: float = DEAF_S) -> None:
-        """Have a thread call `give_up` when the other end has gone and nobody hears of it."""
+        """Have a thread call `give_up` when the other end has gone and the loop does not notice."""
         # A copy, for the loop closes its own.
         watched = os.dup(self.end.fileno())
         threading.Thread(
-            target=self._wait, args=(watched, give_up, deaf_s), name="lifeline", daemon=True
+            target=self._wait, args=(watched, give_up, deaf_s), name="parent watchdog", daemon=True
         ).start()
 
     def _wait(self, watched: int, give_up: Callable[[], object], deaf_s: float) -> None:

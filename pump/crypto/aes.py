@@ -1,7 +1,7 @@
 """AES-256-GCM, by the `cryptography` library; the only module that imports it.
 
 Nonces are 96 random bits. Under one key, by all processes together, no more than 2³² messages may
-be sealed so (NIST SP 800-38D, 8.3): past that, two equal nonces are no longer improbable enough,
+be encrypted so (NIST SP 800-38D, 8.3): past that, two equal nonces are no longer improbable enough,
 and two messages under one nonce give away the key's authentication. One process cannot count the
 others, so it speaks up at a sixteenth. Tags are verified inside the library, in constant time.
 """
@@ -26,18 +26,18 @@ WARN_AT: Final = MAX_MESSAGES // 16
 
 
 def new_nonce() -> bytes:
-    """A nonce that nobody has used, as far as chance can promise."""
+    """A nonce that was never used before, as far as randomness can promise."""
     return os.urandom(NONCE_SIZE)
 
 
 def encrypt(key: Key, plaintext: bytes, *, nonce: bytes, associated: bytes) -> bytes:
     """Ciphertext and tag."""
-    key.sealed_count += 1
-    if key.sealed_count == WARN_AT:
+    key.encrypted_count += 1
+    if key.encrypted_count == WARN_AT:
         _log.warning(
             vocabulary.KEY_WORN,
             key_id=logged(key.id),
-            sealed=key.sealed_count,
+            sealed=key.encrypted_count,
             remedy="rotate to a new key: one key seals 2^32 messages at most, on all machines",
         )
     return key.cipher(AESGCM).encrypt(nonce, plaintext, associated)
@@ -46,6 +46,6 @@ def encrypt(key: Key, plaintext: bytes, *, nonce: bytes, associated: bytes) -> b
 def decrypt(key: Key, envelope: Envelope, *, associated: bytes) -> bytes:
     """The plaintext, or `AuthenticationFailed` and nothing of it."""
     try:
-        return key.cipher(AESGCM).decrypt(envelope.nonce, envelope.sealed, associated)
+        return key.cipher(AESGCM).decrypt(envelope.nonce, envelope.ciphertext, associated)
     except InvalidTag:
         raise AuthenticationFailed(envelope.key_id) from None

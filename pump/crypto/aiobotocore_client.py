@@ -60,7 +60,7 @@ def _prepare(region: str | None, endpoint_url: str | None, profile: str | None) 
     return session, AioConfig(**_LIMITS)
 
 
-# What aiobotocore lacks beside boto3, for whoever makes a client of it: here and in the gateways.
+# What aiobotocore lacks beside boto3, for all clients of it: here and in the gateways.
 #
 # It reads files and asks for credentials on the event loop, and its TLS checks no host. Nothing of
 # AWS is imported here: what is passed in is.

@@ -1,13 +1,13 @@
-"""Encryption: the `Sealing` of an app. Seals what is posted, opens what is handled.
+"""Encryption: the `PayloadEncryption` of an app. Encrypts what is posted, decrypts what is handled.
 
-The order in which a body is opened, and why:
+The order in which a body is decrypted, and why:
 
 1. Parse, version: by nature first. `MalformedEnvelope`, `UnsupportedVersion`.
 2. Key: by the id that the envelope claims. `KeyNotFound`; a wrong claim fails at 4.
 3. Freshness, before anything is decrypted: a message that says itself that it is too old is
-   refused at its word, for a forger gains nothing by making his message look old. One that looks
-   fresh is not believed yet: its time is covered by the seal.
-4. Seal: `AuthenticationFailed`, or the plaintext. From here on the header is true.
+   refused at its word, for a forger gains nothing by making a message look old. One that looks
+   fresh is not believed yet: its time is covered by the tag.
+4. Tag: `AuthenticationFailed`, or the plaintext. From here on the header is true.
 5. Queue, where the message is bound to one: `SealedForAnotherQueue`.
 6. Nonce: only now, or a forger could use up the nonces of messages that are still to come.
 """
@@ -49,13 +49,13 @@ _level = logging.getLogger("pump.crypto")
 class Encryption:
     """AES-256-GCM around the body of every message; ids, group and headers stay readable.
 
-    `max_age` refuses messages sealed longer ago (None: none are); clocks may then differ by
+    `max_age` refuses messages encrypted longer ago (None: none are); clocks may then differ by
     `clock_tolerance`. `nonces` refuses copies (None: they are accepted). Best one an app: when
     two share one, the counts and events of both go to the app that opened last. Survives pickling
     if its keys can be loaded again; keys themselves are never pickled.
 
-    `write_version=1` seals for receivers that know no version 2 yet, and leaves type, content type
-    and reply-to unprotected; `oldest_version=2` refuses what is sealed so. `bind_queue` seals for
+    `write_version=1` is for receivers that know no version 2 yet, and leaves type, content type
+    and reply-to unprotected; `oldest_version=2` refuses such messages. `bind_queue` encrypts for
     the queue that a message is posted to; what is bound to another queue than it arrives from is
     refused, unless that one is named in `also_from`.
     """
@@ -97,7 +97,7 @@ class Encryption:
     ) -> Encryption:
         """Encryption that is switched off, and says so: every send is warned of and counted.
 
-        What arrives sealed is still opened if there are keys for it.
+        What arrives encrypted is still decrypted if there are keys for it.
         """
         return _with_rules(Rules(keys=keys, is_on=False, plaintext=plaintext), clock)
 
@@ -129,7 +129,7 @@ class Encryption:
         self._user_count += 1
         self._counters, self._emit = counters, emit
         self._series.clear()
-        # Two apps may open at once: who loads twice and closes once leaves keys behind (R69).
+        # Two apps may open at once: loading twice and closing once would leave keys behind (R69).
         async with self._turn:
             if not self._is_loaded:
                 await self._load()
@@ -166,17 +166,19 @@ class Encryption:
 
     # -- out ---------------------------------------------------------------------------------
 
-    async def seal(self, message: Message, queue: str, *, is_ready_made: bool = False) -> Message:
+    async def encrypt(
+        self, message: Message, queue: str, *, is_ready_made: bool = False
+    ) -> Message:
         if is_ready_made and message.body.startswith(MAGIC):
-            # Sent on as it is, if it is whole. Were it plaintext that only looks sealed, sending
-            # it would publish it, and sealing it would hide a broken envelope: it is refused.
+            # Sent on as it is, if it is whole. Were it plaintext that only looks encrypted, sending
+            # it would publish it, and encrypting it would hide a broken envelope: it is refused.
             self._check_whole(message)
             self._count(vocabulary.MESSAGES_SENT, queue, is_encrypted=True)
             return message
         if self._keys is None or not self._rules.is_on:
             return self._left_plain(message, queue)
         key = await self._keys.active()
-        body = self._sealed_body(key, message, queue)
+        body = self._encrypted_body(key, message, queue)
         self._count(vocabulary.MESSAGES_SENT, queue, is_encrypted=True)
         return replace(message, body=body)
 
@@ -188,7 +190,7 @@ class Encryption:
                 raise
             raise PlaintextLooksSealed(message.id) from error
 
-    def _sealed_body(self, key: Key, message: Message, queue: str) -> bytes:
+    def _encrypted_body(self, key: Key, message: Message, queue: str) -> bytes:
         aes, rules = self._cipher(), self._rules
         nonce: bytes = aes.new_nonce()
         header = make_header(
@@ -199,8 +201,8 @@ class Encryption:
             queue=queue if rules.bind_queue else None,
         )
         associated = associated_data(header, message)
-        sealed: bytes = aes.encrypt(key, message.body, nonce=nonce, associated=associated)
-        return header + sealed
+        encrypted: bytes = aes.encrypt(key, message.body, nonce=nonce, associated=associated)
+        return header + encrypted
 
     def _left_plain(self, message: Message, queue: str) -> Message:
         if message.body.startswith(MAGIC):
@@ -216,7 +218,7 @@ class Encryption:
 
     # -- in ----------------------------------------------------------------------------------
 
-    async def unseal(self, delivery: Delivery) -> Message:
+    async def decrypt(self, delivery: Delivery) -> Message:
         message = delivery.message
         is_encrypted = message.body.startswith(MAGIC)
         self._count(vocabulary.MESSAGES_RECEIVED, delivery.queue, is_encrypted=is_encrypted)

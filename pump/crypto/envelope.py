@@ -1,4 +1,4 @@
-"""Envelope: the bytes of a sealed body, and what its seal covers besides. Pure; no cryptography.
+"""Envelope: the bytes of an encrypted body, and its associated data. Pure; no cryptography.
 
 | bytes | field                                                    |
 |-------|----------------------------------------------------------|
@@ -13,7 +13,7 @@
 | …     | ciphertext                                               |
 | 16    | tag                                                      |
 
-The seal of version 2 covers type, content type and reply-to besides what that of version 1 does.
+The tag of version 2 covers type, content type and reply-to besides what that of version 1 does.
 `docs/encryption-format.md` says the same for other languages, with test vectors.
 """
 
@@ -35,7 +35,7 @@ TAG_SIZE: Final = 16
 MAX_KEY_ID_SIZE: Final = 0xFFFF
 MAX_QUEUE_SIZE: Final = 0xFFFF
 _BINDING_VERSION: Final = 2
-"""The first whose header names a queue, and whose seal covers the type."""
+"""The first whose header names a queue, and whose tag covers the type."""
 
 _START = Struct(">4sBH")
 _TIME = Struct(">Q")
@@ -50,14 +50,14 @@ _PRESENT = Struct(">?I")
 
 
 class Envelope(NamedTuple):
-    """A body taken apart. Nothing of it may be believed before its seal was checked."""
+    """A body taken apart. Nothing of it may be believed before its tag was checked."""
 
     key_id: str
     encrypted_at_ms: int
     nonce: bytes
     header: bytes
     """Everything before the ciphertext, as it stands in the body."""
-    sealed: bytes
+    ciphertext: bytes
     """Ciphertext and tag."""
 
     @property
@@ -67,7 +67,7 @@ class Envelope(NamedTuple):
 
     @property
     def queue(self) -> str | None:
-        """The queue that it was sealed for, None when it is bound to none."""
+        """The queue that it was encrypted for, None when it is bound to none."""
         if self.version < _BINDING_VERSION:
             return None
         [key_id_size] = _QUEUE.unpack_from(self.header, _VERSION_AT + 1)
@@ -76,7 +76,7 @@ class Envelope(NamedTuple):
 
 
 def is_envelope(body: bytes) -> bool:
-    """Whether a body is marked as sealed; `parse` says whether it is a whole envelope."""
+    """Whether a body is marked as encrypted; `parse` says whether it is a whole envelope."""
     return body.startswith(MAGIC)
 
 
@@ -99,7 +99,7 @@ def make_header(
 
 @lru_cache(maxsize=16)
 def _start_of(key_id: bytes, version: int) -> bytes:
-    # Kept: one key seals many messages, one after the other.
+    # Kept: one key encrypts many messages, one after the other.
     if not 0 < len(key_id) <= MAX_KEY_ID_SIZE:
         raise ValueError(f"a key id of {len(key_id)} bytes does not fit")
     return _START.pack(MAGIC, version, len(key_id)) + key_id
@@ -163,7 +163,7 @@ def _end_of_queue(body: bytes, start: int) -> int:
 
 
 def associated_data(header: bytes, message: Message) -> bytes:
-    """What the seal covers besides the body, so that none of it can be changed unnoticed.
+    """What the tag covers besides the body, so that none of it can be changed unnoticed.
 
     The ids are the application's own, which survive dead-letter queues and redrive; a broker's
     do not. Each field says how long it is, and whether it is there at all, so no two messages

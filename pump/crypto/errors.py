@@ -1,6 +1,6 @@
-"""What opening or sealing a message can meet; each error is its own, and silent about keys.
+"""What encrypting or decrypting a message can raise; each error is its own, and silent about keys.
 
-`CryptoError`s are about the message: it is rejected, still sealed. `KeyUnavailable` is about the
+`CryptoError`s are about the message: it is rejected, still encrypted. `KeyUnavailable` is about the
 moment: the message is retried. Key ids come from outside, so they are shown cut and escaped.
 """
 
@@ -30,7 +30,7 @@ def shown(key_id: str) -> str:
 
 @attrs.frozen
 class AuthenticationFailed(CryptoError):
-    """The message is not what was sealed; nothing of it was opened."""
+    """The message is not what was encrypted; nothing of it was decrypted."""
 
     key_id: str
 
@@ -44,7 +44,7 @@ class AuthenticationFailed(CryptoError):
 
 @attrs.frozen
 class MessageExpired(CryptoError):
-    """The message says of itself that it is older than it may be; it was not opened."""
+    """The message says of itself that it is older than it may be; it was not decrypted."""
 
     encrypted_at: datetime
     max_age: timedelta
@@ -58,7 +58,7 @@ class MessageExpired(CryptoError):
 
 @attrs.frozen
 class MessageFromFuture(CryptoError):
-    """The message was sealed later than now, so its age cannot be known; it was not opened."""
+    """The message was sealed later than now, so its age cannot be known; it was not decrypted."""
 
     encrypted_at: datetime
     tolerance: timedelta
@@ -87,7 +87,7 @@ class KeyNotFound(CryptoError):
 
 @attrs.frozen
 class NonceReused(CryptoError):
-    """This very envelope was accepted before: somebody sent a copy of it."""
+    """This very envelope was accepted before: a copy of it was sent."""
 
     message_id: str
 

@@ -33,7 +33,7 @@ class KeyProvider(Protocol):
         """Have the keys at hand. Raises `ConfigurationError` when it cannot."""
 
     async def active(self) -> Key:
-        """The key that seals from now on. Raises `KeyUnavailable`."""
+        """The key that encrypts from now on. Raises `KeyUnavailable`."""
 
     async def find(self, key_id: str) -> Key:
         """The key of that id, active or retired. Raises `KeyNotFound`, or `KeyUnavailable` when
@@ -47,7 +47,7 @@ class KeyProvider(Protocol):
 class Key:
     """A name and 32 bytes for AES-256; the bytes are shown nowhere and cannot be pickled."""
 
-    __slots__ = ("__weakref__", "_cipher", "_id", "_id_bytes", "_material", "sealed_count")
+    __slots__ = ("__weakref__", "_cipher", "_id", "_id_bytes", "_material", "encrypted_count")
 
     def __init__(self, id: str, material: bytes | bytearray | memoryview) -> None:
         self._id = id
@@ -62,8 +62,8 @@ class Key:
                 "Key.material", _HIDDEN, f"AES-256 takes {KEY_SIZE} bytes, and this has {length}"
             )
         self._cipher: Any = None
-        self.sealed_count = 0
-        """How many messages this process has sealed with it."""
+        self.encrypted_count = 0
+        """How many messages this process has encrypted with it."""
 
     @classmethod
     def generate(cls, id: str) -> Key:
@@ -86,7 +86,7 @@ class Key:
         return not self._material
 
     def cipher(self, make: Callable[[bytearray], _Cipher]) -> _Cipher:
-        """What seals and opens with this key, made at its first use."""
+        """The cipher of this key, made at its first use."""
         if self._cipher is None:
             if not self._material:
                 raise KeyUnavailable(self._id, "it was wiped when its ring was closed")
@@ -116,9 +116,9 @@ class Key:
 
 
 class KeyRing:
-    """The key that seals, and those that still open. A `KeyProvider` of keys made in code.
+    """The key that encrypts, and those that still decrypt. A `KeyProvider` of keys made in code.
 
-    It may be changed while messages are sealed and opened. Closing it (with the app that uses
+    It may be changed while messages are encrypted and decrypted. Closing it (with the app that uses
     it) wipes its keys; an app that is opened again, as in tests, says `wipe_on_close=False` and
     calls `wipe` itself.
     """
@@ -173,7 +173,7 @@ class KeyRing:
 
     @property
     def active_id(self) -> str:
-        """The id of the key that seals."""
+        """The id of the key that encrypts."""
         return self._active.id
 
     def get(self, key_id: str) -> Key | None:
@@ -190,12 +190,12 @@ class KeyRing:
         self._keys = {**self._keys, key.id: key}
 
     def rotate(self, key: Key) -> None:
-        """Seal with this key from now on; the one before is retired and still opens."""
+        """Encrypt with this key from now on; the one before is retired and still decrypts."""
         self.add(key)
         self._active = key
 
     def remove(self, key_id: str) -> None:
-        """Wipe a retired key; what it sealed cannot be opened here any more."""
+        """Wipe a retired key; what it encrypted cannot be decrypted here any more."""
         if key_id == self._active.id:
             raise ConfigurationError(
                 "KeyRing.remove", shown(key_id), "is the active key; rotate to another one first"
@@ -242,7 +242,7 @@ class KeyRing:
 
 
 def _checked_id(id: object) -> bytes:
-    # The value is not shown: whoever swaps the two arguments has given a key for an id.
+    # The value is not shown: with the two arguments swapped it is a key, not an id.
     if not isinstance(id, str) or not id:
         raise ConfigurationError("Key.id", _HIDDEN, "give each key a name")
     try:

@@ -1,12 +1,12 @@
-"""AWS KMS: messages are sealed with data keys, which KMS makes and wraps.
+"""AWS KMS: messages are encrypted with data keys, which KMS makes and wraps.
 
-A data key seals messages for a while, then the next one is asked for. It travels, wrapped, in the
-key id of every envelope it sealed (`kms:` and base64), so a receiver needs nothing but the right
+A data key encrypts for a while, then the next one is asked for. It travels, wrapped, in the
+key id of every envelope it encrypted (`kms:` and base64), so a receiver needs nothing but the right
 to have KMS unwrap it. The encryption context binds a wrapped key to this use: KMS will not unwrap
 it for anything that does not name the same context, and writes the context to its audit log.
 
 Only keys that the application named unwrap anything. Left to itself KMS would take any key that
-the caller may use, another account's too, and with that anybody's seal.
+the caller may use, another account's too, and with that accept messages of any sender.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class KmsOptions:
     context: Mapping[str, str] = attrs.field(factory=dict)
     """More for the encryption context; the same on both sides, and no secret."""
     max_age: timedelta = timedelta(minutes=5)
-    """How long a data key seals."""
+    """How long a data key encrypts."""
     max_messages: int = 100_000
-    """How many messages a data key seals."""
+    """How many messages a data key encrypts."""
     max_unwrapped: int = 1_000
     """How many unwrapped data keys are kept for opening; the least used go first."""
     max_unwrapped_age: timedelta = timedelta(hours=1)
@@ -116,7 +116,7 @@ class KmsKeys:
         self._stack = AsyncExitStack()
         self._client: Any = None
         self._user_count = 0
-        self._sealing: _DataKey | None = None
+        self._active: _DataKey | None = None
         self._renewing: asyncio.Task[_DataKey] | None = None
         self._connecting = asyncio.Lock()
         self._unwrapped: OrderedDict[str, _DataKey] = OrderedDict()
@@ -140,11 +140,11 @@ class KmsKeys:
         self._user_count += 1
 
     async def active(self) -> Key:
-        data_key = self._sealing
+        data_key = self._active
         while data_key is None or not self._is_good(data_key):
-            # One call for all who wait: when KMS does not answer, nobody waits for others' turns.
+            # One call for all waiters: when KMS does not answer, none waits for the others' turns.
             task = self._renewing or self._begin_renewal()
-            # Whoever is cancelled leaves the work to the others who wait for it.
+            # A cancelled waiter leaves the work to the other ones.
             await asyncio.wait([task])
             if task.cancelled():
                 raise KeyUnavailable(self._key_names[0], "KMS was closed meanwhile")
@@ -158,7 +158,7 @@ class KmsKeys:
                 self._unwrapped.move_to_end(key_id)
                 return known.key
             task = self._unwrapping.get(key_id) or self._begin(key_id)
-            # Whoever is cancelled leaves the work to the others who wait for it.
+            # A cancelled waiter leaves the work to the other ones.
             await asyncio.wait([task])
             if task.cancelled():
                 raise KeyUnavailable(key_id, "KMS was closed meanwhile")
@@ -174,11 +174,11 @@ class KmsKeys:
             task.cancel()
         if working:
             await asyncio.wait(working)
-        for data_key in (*self._unwrapped.values(), self._sealing):
+        for data_key in (*self._unwrapped.values(), self._active):
             if data_key is not None:
                 data_key.key.wipe()
         self._unwrapped.clear()
-        self._sealing, self._client = None, None
+        self._active, self._client = None, None
         self._connecting = asyncio.Lock()
         await self._stack.aclose()
 
@@ -188,11 +188,11 @@ class KmsKeys:
             region=options.region, endpoint_url=options.endpoint_url, profile=options.profile
         )
 
-    # -- sealing -----------------------------------------------------------------------------
+    # -- encrypting --------------------------------------------------------------------------
 
     def _is_good(self, data_key: _DataKey) -> bool:
         return (
-            data_key.key.sealed_count < self._options.max_messages
+            data_key.key.encrypted_count < self._options.max_messages
             and self._clock.now_s() < data_key.expires_at_s
         )
 
@@ -205,7 +205,7 @@ class KmsKeys:
     def _end_renewal(self, done: asyncio.Task[_DataKey]) -> None:
         self._renewing = None
         if not done.cancelled():
-            done.exception()  # Looked at, so that nobody complains when nobody waited.
+            done.exception()  # Retrieved, so that asyncio logs nothing when there was no waiter.
 
     async def _renew(self) -> _DataKey:
         name = self._key_names[0]
@@ -226,10 +226,10 @@ class KmsKeys:
         wrapped = base64.b64encode(reply["CiphertextBlob"]).decode()
         key = Key(f"{PREFIX}{wrapped}", reply["Plaintext"])
         expires_at_s = self._clock.now_s() + self._options.max_age.total_seconds()
-        before, self._sealing = self._sealing, _DataKey(key, expires_at_s)
+        before, self._active = self._active, _DataKey(key, expires_at_s)
         if before is not None:
             before.key.wipe()
-        return self._sealing
+        return self._active
 
     # -- opening -----------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class KmsKeys:
 
     def _end(self, key_id: str, done: asyncio.Task[Key]) -> None:
         del self._unwrapping[key_id]
-        # Asking for the exception also says that it is not forgotten when nobody waited.
+        # Asking for the exception also marks it as retrieved when there was no waiter.
         if done.cancelled() or done.exception() is not None:
             return
         expires_at_s = self._clock.now_s() + self._options.max_unwrapped_age.total_seconds()

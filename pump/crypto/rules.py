@@ -38,8 +38,8 @@ class PlaintextPolicy(StrEnum):
     """What becomes of a message that arrives unencrypted."""
 
     REJECT = "reject"
-    """It is rejected as unacceptable (the default): whoever can write to the queue could leave
-    the seal away, so anything else makes seals optional for an attacker too."""
+    """It is rejected as unacceptable (the default): with access to the queue one could leave
+    encryption out, so anything else makes it optional for an attacker too."""
     ALLOW = "allow"
     """It is handled, with a WARNING: while senders are being moved to encryption."""
     ALLOW_WITH_ALERT = "allow-with-alert"
@@ -62,7 +62,7 @@ def _names(queues: Iterable[str]) -> frozenset[str]:
 
 @attrs.frozen(kw_only=True)
 class Rules:
-    """How messages are sealed and opened. Survives pickling if its keys can be loaded again."""
+    """How messages are encrypted. Survives pickling if its keys can be loaded again."""
 
     keys: KeyProvider | None
     is_on: bool = True
@@ -138,7 +138,7 @@ def _check_time(name: str, value: object, least: timedelta) -> None:
         raise ConfigurationError(f"Encryption.{name}", value, remedy)
 
 
-# Replay: a sealed message is handled once, though its envelope can be sent again by anyone.
+# Replay: an encrypted message is handled once, though its envelope can be sent again by anyone.
 #
 # A nonce is claimed by the broker's message that it arrives on (`Delivery.broker_id`). The same
 # message, delivered again, is given it again; any other one is a copy and is refused, and once the
@@ -196,7 +196,7 @@ class NonceGuard:
         self._ttl_s = ttl.total_seconds()
         self._is_strict = tracking.strict
         self._clock = clock
-        # By delivery, and for as long as there is one: who settles it has it in hand.
+        # By delivery, and for as long as there is one: to settle takes the object.
         self._held: WeakKeyDictionary[Delivery, _Held] = WeakKeyDictionary()
         self._marks: dict[bytes, NonceMark] = {}
         self._turn = asyncio.Lock()
@@ -219,7 +219,7 @@ class NonceGuard:
         self._held[delivery] = _Held(nonce, holder)
 
     async def release(self, delivery: Delivery) -> None:
-        """Let go of the nonce before a copy is routed, so that it is free for who reads it there.
+        """Let go of the nonce before a copy is routed, so that it is free for its reader there.
 
         Never raises: what cannot be written now is written behind.
         """
@@ -275,7 +275,7 @@ class NonceGuard:
             batch = list(self._marks.values())
             if batch:
                 await self._store.mark(batch)
-            # Only now: who claims one of these meanwhile must wait for the store to know.
+            # Only now: a claim of one of these meanwhile must wait for the store to know.
             for mark in batch:
                 if self._marks.get(mark.nonce) is mark:
                     del self._marks[mark.nonce]

@@ -32,7 +32,7 @@ from .keys import KEY_SIZE, Key, KeyProvider, KeyRing
 
 # The text of a key ring, as it stands in a file or an environment variable.
 #
-#     # The first key seals; all of them open.
+#     # The first key encrypts; all of them decrypt.
 #     2026-02:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=
 #     2026-01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=
 #
@@ -88,7 +88,7 @@ def _decoded(encoded: str) -> bytes:
     return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
 
 
-# A key ring that is read again from time to time, without anybody waiting for it.
+# A key ring that is read again from time to time, without a message waiting for it.
 
 _log = get_logger("pump.crypto")
 _MIN_GAP_S = 1.0
@@ -98,7 +98,7 @@ _MIN_GAP_S = 1.0
 class RefreshedKeys(abc.ABC):
     """A `KeyProvider` over a ring that `_read` brings.
 
-    While a new ring is read the one before seals and opens. Keys that are in both rings stay what
+    While a new ring is read the one before is used. Keys that are in both rings stay what
     they are; keys that are gone are wiped.
     """
 
@@ -196,7 +196,7 @@ class RefreshedKeys(abc.ABC):
             try:
                 ring = await self._read(is_first=False)
                 if ring is not None and not self._user_count:
-                    ring.wipe()  # Closed meanwhile: nobody else would.
+                    ring.wipe()  # Closed meanwhile: nothing else would.
                 elif ring is not None:
                     self._adopt(ring)
             except PumpError as fault:
@@ -274,7 +274,7 @@ class KeyFile(RefreshedKeys):
     Looked at every `every`, and when a message names a key that is not in the ring, so a rotation
     needs no restart. Replace the file as a whole (write another, rename it). A file that others
     than its owner and group may read, or write, is refused, as is one of another user than this
-    process's and root, and one in a folder that everybody may write to; one that its group may use
+    process's and root, and one in a folder that all users may write to; one that its group may use
     is warned of.
     """
 
@@ -304,7 +304,7 @@ class KeyFile(RefreshedKeys):
             ) from error
 
     def _read_if_changed(self) -> KeyRing | None:
-        # To open a pipe would wait for whoever writes to it, for ever, and with it the process.
+        # To open a pipe would wait for its writer, for ever, and with it the process.
         if self._path.exists() and not self._path.is_file():
             raise ConfigurationError(
                 self.name, "no regular file", "use a file, or KeyRing.from_callable for a pipe"
@@ -349,7 +349,7 @@ class KeyFile(RefreshedKeys):
             )
 
     def _check_folders(self) -> None:
-        """Where everybody may write, anybody can put another file in its place. In a folder with
+        """Where all users may write, each can put another file in its place. In a folder with
         the sticky bit (/tmp, a secret's volume of Kubernetes) only the file's owner can.
         """
         path = self._path.absolute()
@@ -409,7 +409,7 @@ class CallableKeys(RefreshedKeys):
 
 
 class FallbackKeys:
-    """Seals with the first provider's key and opens with any one's: to move between providers.
+    """Encrypts with the first provider's key and decrypts with any: to move between providers.
 
     Whose a key is, is remembered: a provider that has to look at its file, or call a function,
     before it can say that a key is not its own is not asked for every message of another's.

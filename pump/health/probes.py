@@ -211,7 +211,7 @@ def look_at(performer: Performer, now_s: float) -> SubscriptionHealth:
         state=performer.state,
         asked=performer.asked,
         concurrency=performer.concurrency,
-        in_hand=0 if pump is None else pump.in_hand,
+        in_hand=0 if pump is None else pump.in_flight,
         running=0 if pump is None else pump.running_count,
         wait_s=performer.subscription.wait.total_seconds(),
         has_been_answered=polled_at_s is not None or performer.reached_at_s is not None,

@@ -1,13 +1,13 @@
-"""Batch: deliveries that came together, run to one ending each, or to the end of their time.
+"""Batch: deliveries that came together, run to one result each, or to the end of their time.
 
 | a delivery is | when                                              | and then                     |
 |---------------|---------------------------------------------------|------------------------------|
 | waiting       | it was added                                      | starts as its lane allows    |
 | running       | a worker has it                                   |                              |
-| ended         | it was handled, put off or routed away            | told                         |
-| given back    | one before it in its group will come again, or    | told, as abandoned           |
+| ended         | it was handled, put off or routed away            | reported                     |
+| given back    | one before it in its group will come again, or    | reported as abandoned        |
 |               | nothing is started any more                       |                              |
-| lost          | the time was up while it ran                      | told; its handler is stopped |
+| lost          | the time was up while it ran                      | reported; handler is stopped |
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .lanes import Lanes
 from .processing import DeliveryResult, Orders, ending_the_program
 from .workers import Workers
 
-Concluding = Callable[[Delivery, Orders], Awaitable[DeliveryResult | None]]
-"""As `Conclude`: the ending of a delivery, None when it was recalled meanwhile."""
-Told = Callable[[Delivery, DeliveryResult | None], None]
-"""Told how each delivery ended; None for one that was lost."""
+ProcessDelivery = Callable[[Delivery, Orders], Awaitable[DeliveryResult | None]]
+"""As `DeliveryProcessor`: the result of a delivery, None when it was recalled meanwhile."""
+OnResult = Callable[[Delivery, DeliveryResult | None], None]
+"""Called with the result of each delivery; None for one that was lost."""
 
 
 class Batch:
@@ -33,15 +33,15 @@ class Batch:
 
     def __init__(
         self,
-        conclude: Concluding,
-        told: Told,
+        process: ProcessDelivery,
+        on_result: OnResult,
         *,
         concurrency: int,
         single_lane: bool,
         clock: Clock,
     ) -> None:
-        self._conclude = conclude
-        self._told = told
+        self._process = process
+        self._on_result = on_result
         self._clock = clock
         self._lanes = Lanes(single_lane=single_lane)
         self._workers = Workers(self._lanes, self._work, concurrency=concurrency)
@@ -49,7 +49,7 @@ class Batch:
         self._all_ended = asyncio.Event()
 
     async def run(self, deliveries: Sequence[Delivery], *, limit_s: float | None) -> None:
-        """Return when each was told. After `limit_s` nothing is started, and what runs is lost."""
+        """Return when each was reported. After `limit_s` nothing starts, and what runs is lost."""
         if not deliveries:
             return
         self._open_count = len(deliveries)
@@ -85,14 +85,14 @@ class Batch:
 
     async def _work(self, delivery: Delivery) -> None:
         try:
-            ending = await self._conclude(delivery, self._workers)
+            result = await self._process(delivery, self._workers)
         except asyncio.CancelledError:
             if self._workers.is_dismissed and not self._workers.is_recalled(delivery):
                 raise
-            ending = None
-        is_gone = ending is not None and isinstance(ending.action, Ack)
+            result = None
+        is_gone = result is not None and isinstance(result.action, Ack)
         successors = self._lanes.finish(delivery, is_gone=is_gone)
-        self._tell(delivery, ending)
+        self._tell(delivery, result)
         self._give_back(successors)
         if self._lanes.ready_count:
             self._workers.wake()
@@ -101,8 +101,8 @@ class Batch:
         for delivery in deliveries:
             self._tell(delivery, DeliveryResult(delivery, ABANDON, ABANDON))
 
-    def _tell(self, delivery: Delivery, ending: DeliveryResult | None) -> None:
-        self._told(delivery, ending)
+    def _tell(self, delivery: Delivery, result: DeliveryResult | None) -> None:
+        self._on_result(delivery, result)
         self._open_count -= 1
         if not self._open_count:
             self._all_ended.set()

@@ -1,4 +1,4 @@
-"""Lines: the one canonical log line of each delivery, written when the broker has confirmed it.
+"""Delivery log: the one canonical log line of each delivery, written once the broker confirmed it.
 
 | what became of it                       | status        | level   |
 |-----------------------------------------|---------------|---------|
@@ -71,33 +71,33 @@ class DeliveryLines:
         self._gateway = gateway
         self._clock = clock
 
-    def write(self, endings: Sequence[DeliveryResult]) -> None:
-        """A line for each of these that somebody wants to read."""
+    def write(self, results: Sequence[DeliveryResult]) -> None:
+        """A line for each of these that the log's level and sampling let through."""
         if not _logger.isEnabledFor(logging.INFO):
-            endings = [each for each in endings if not isinstance(each.outcome, Ack)]
-            if not endings:
+            results = [each for each in results if not isinstance(each.outcome, Ack)]
+            if not results:
                 return
         now_s = self._clock.time_s()
         direct = short_way(_logger)
         timestamp = "" if direct is None else _timestamp()
-        for ending, sampled in _kept(endings, sampling_of(_logger)):
+        for result, sampled in _kept(results, sampling_of(_logger)):
             # What went wrong takes the long way always: it is rare, and tools that hook into the
-            # standard library's logging, to alert somebody, wait for it there.
+            # standard library's logging, such as for alerts, wait for it there.
             line = None
-            if direct is not None and isinstance(ending.outcome, Ack):
-                line = self._processed(ending, now_s, sampled, timestamp)
+            if direct is not None and isinstance(result.outcome, Ack):
+                line = self._processed(result, now_s, sampled, timestamp)
             if direct is None or line is None:
-                self._log(ending, now_s, sampled)
+                self._log(result, now_s, sampled)
             else:
                 direct.write_line(line)
 
     def _processed(
-        self, ending: DeliveryResult, now_s: float, sampled: int | None, timestamp: str
+        self, result: DeliveryResult, now_s: float, sampled: int | None, timestamp: str
     ) -> str | None:
         """The line as JSON; None where the fast encoder cannot make it."""
-        delivery = ending.delivery
+        delivery = result.delivery
         message = delivery.message
-        trace_id, span_id = ending.trace or trace_of(message) or _NO_TRACE
+        trace_id, span_id = result.trace or trace_of(message) or _NO_TRACE
         line = _Processed(
             MESSAGE_SETTLED,
             "info",
@@ -110,7 +110,7 @@ class DeliveryLines:
             "ack",
             "processed",
             delivery.attempt,
-            round(ending.run_s, 6),
+            round(result.run_s, 6),
             self._gateway,
             _age_s(message, now_s),
             message.correlation_id or None,
@@ -121,15 +121,15 @@ class DeliveryLines:
         try:
             return _encode(line).decode() + "\n"
         except UnicodeEncodeError:
-            return None  # Half a surrogate pair in a stranger's id or type.
+            return None  # Half a surrogate pair in a foreign id or type.
 
-    def _log(self, ending: DeliveryResult, now_s: float, sampled: int | None) -> None:
-        status = status_of(ending)
-        level = level_of(ending, status)
+    def _log(self, result: DeliveryResult, now_s: float, sampled: int | None) -> None:
+        status = status_of(result)
+        level = level_of(result, status)
         if not _logger.isEnabledFor(level):
             return
-        delivery, outcome = ending.delivery, ending.outcome
-        trace = ending.trace or trace_of(delivery.message) or _NO_TRACE
+        delivery, outcome = result.delivery, result.outcome
+        trace = result.trace or trace_of(delivery.message) or _NO_TRACE
         _log.log(
             level,
             MESSAGE_SETTLED,
@@ -140,15 +140,15 @@ class DeliveryLines:
             outcome=type(outcome).__name__.lower(),
             status=_RELEASED if status is None else status.value,
             attempt=delivery.attempt,
-            run_s=round(ending.run_s, 6),
+            run_s=round(result.run_s, 6),
             **_known(
                 gateway=self._gateway,
                 age_s=_age_s(delivery.message, now_s),
                 correlation_id=delivery.message.correlation_id or None,
                 reason=str(outcome.reason) if isinstance(outcome, Reject) else None,
-                fate=None if ending.fate is None else ending.fate.value,
-                destination=ending.destination,
-                error=None if ending.error is None else error_types(ending.error),
+                fate=None if result.fate is None else result.fate.value,
+                destination=result.destination,
+                error=None if result.error is None else error_types(result.error),
                 trace_id=trace[0],
                 span_id=trace[1],
                 sampled=sampled,
@@ -159,12 +159,12 @@ class DeliveryLines:
 _NO_TRACE = (None, None)
 
 
-def level_of(ending: DeliveryResult, status: Status | None) -> int:
+def level_of(result: DeliveryResult, status: Status | None) -> int:
     """How loud the line of a delivery is."""
     match status:
         case Status.DEAD_LETTERED | Status.DISCARDED:
             return logging.ERROR
-        case Status.RETRYING if ending.error is None or not carries_signal(ending.error):
+        case Status.RETRYING if result.error is None or not carries_signal(result.error):
             return logging.WARNING
         case _:
             return logging.INFO
@@ -184,14 +184,14 @@ def _types_in(error: BaseException) -> set[str]:
 
 
 def _kept(
-    endings: Sequence[DeliveryResult], one_in: int
+    results: Sequence[DeliveryResult], one_in: int
 ) -> Iterator[tuple[DeliveryResult, int | None]]:
-    for ending in endings:
-        delivery = ending.delivery
-        if one_in == 1 or delivery.attempt > 1 or not isinstance(ending.outcome, Ack):
-            yield ending, None
+    for result in results:
+        delivery = result.delivery
+        if one_in == 1 or delivery.attempt > 1 or not isinstance(result.outcome, Ack):
+            yield result, None
         elif is_kept(delivery.message.id, one_in):
-            yield ending, one_in
+            yield result, one_in
 
 
 def _known(**fields: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ..subscription import Subscription
 
 
 class LeaseBook:
-    """Every lease in hand. Ends come in rising order, so the first entry is the most urgent."""
+    """Every lease in flight. Ends come in rising order, so the first entry is the most urgent."""
 
     def __init__(self, *, lease_s: float, renew: bool, max_lease_s: float | None) -> None:
         self._lease_s = lease_s
@@ -129,7 +129,7 @@ class LeaseBook:
         return now_s + self._lease_s <= received_at_s + self._max_lease_s
 
 
-# Keeper: one heartbeat for every lease in hand.
+# Keeper: one heartbeat for every lease in flight.
 
 _log = get_logger("pump.loop")
 

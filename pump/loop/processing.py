@@ -1,4 +1,4 @@
-"""Conclude: one delivery, from bytes to its ending: handled, decided and, if rejected, routed."""
+"""Processing: one delivery, from bytes to its result: handled, decided and, if rejected, routed."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Dispatch:
     mapper: Mapper
     processor: CommandProcessor
     clock: Clock
-    sealing: PayloadEncryption | None = None
+    encryption: PayloadEncryption | None = None
     _max_attempts: float = attrs.field(init=False)
 
     @_max_attempts.default
@@ -180,8 +180,8 @@ class Dispatch:
             message = delivery.message
             if CORRUPTED in message.headers:
                 raise CorruptedMessage(message.type, message.headers[CORRUPTED])
-            if self.sealing is not None:
-                message = await self.sealing.unseal(delivery)
+            if self.encryption is not None:
+                message = await self.encryption.decrypt(delivery)
             elif PAST_MAGIC > message.body >= MAGIC and self.subscription.request is not Message:
                 raise MappingError(
                     message.type, "its body is encrypted; give the app an Encryption with its key"
@@ -200,7 +200,7 @@ class Dispatch:
             attempt=delivery.attempt,
             strategy=self.subscription.failure,
             chance=self.clock.chance(),
-            quotes_errors=self.sealing is None,
+            quotes_errors=self.encryption is None,
         )
 
 
@@ -223,7 +223,7 @@ def _is_closed() -> bool:
         return True
 
 
-# Ending: how a delivery ended, on its way through the settler to those who are told.
+# Delivery result: how a delivery ended, on its way through the settler to the observers.
 
 
 class DeliveryResult(Settlement, frozen=True, eq=False, weakref=True):
@@ -247,7 +247,7 @@ def result_by_hand(
     run_s: float,
     routed: Routed | None = None,
 ) -> DeliveryResult:
-    """The ending of a delivery that was settled by hand: told as if a handler had returned, or
+    """The result of a delivery that was settled by hand: reported as if a handler had returned, or
     had raised the signal for it.
     """
     where, fate = (None, None) if routed is None else (routed.destination, routed.fate)
@@ -267,19 +267,19 @@ def _signal_of(outcome: Outcome) -> Signal | None:
             return None
 
 
-def is_unacceptable(ending: DeliveryResult) -> bool:
+def is_unacceptable(result: DeliveryResult) -> bool:
     """Whether it counts towards `Subscription.unacceptable_limit`."""
-    outcome = ending.outcome
+    outcome = result.outcome
     return isinstance(outcome, Reject) and outcome.reason in INVALID_REASONS
 
 
-def status_of(ending: DeliveryResult) -> Status | None:
+def status_of(result: DeliveryResult) -> Status | None:
     """What became of the message; None for one that was handed back untried."""
-    match ending.outcome, ending.action:
+    match result.outcome, result.action:
         case Ack(), _:
             return Status.PROCESSED
         case Reject(), Ack():
-            is_gone = ending.fate is Fate.DISCARDED
+            is_gone = result.fate is Fate.DISCARDED
             return Status.DISCARDED if is_gone else Status.DEAD_LETTERED
         case ((Defer() | Reject()), _):
             return Status.RETRYING
@@ -287,9 +287,9 @@ def status_of(ending: DeliveryResult) -> Status | None:
             return None
 
 
-def outcome_event(ending: DeliveryResult, status: Status, subscription: str) -> OutcomeEvent:
+def outcome_event(result: DeliveryResult, status: Status, subscription: str) -> OutcomeEvent:
     """The event observers are told."""
-    delivery, outcome = ending.delivery, ending.outcome
+    delivery, outcome = result.delivery, result.outcome
     reason = outcome.reason if isinstance(outcome, Reject) else None
     return OutcomeEvent(
         message_id=delivery.message.id,
@@ -299,16 +299,16 @@ def outcome_event(ending: DeliveryResult, status: Status, subscription: str) -> 
         subscription=subscription,
         message_type=delivery.message.type,
         reason=reason,
-        destination=ending.destination,
-        detail=_detail(ending),
-        run_s=ending.run_s,
+        destination=result.destination,
+        detail=_detail(result),
+        run_s=result.run_s,
         created_at_s=delivery.message.created_at_s,
-        error_type="" if ending.error is None else type(ending.error).__name__,
-        fate=ending.fate,
+        error_type="" if result.error is None else type(result.error).__name__,
+        fate=result.fate,
     )
 
 
-def _detail(ending: DeliveryResult) -> str:
-    if isinstance(ending.outcome, Reject):
-        return ending.outcome.detail
-    return "" if ending.error is None else describe(ending.error)
+def _detail(result: DeliveryResult) -> str:
+    if isinstance(result.outcome, Reject):
+        return result.outcome.detail
+    return "" if result.error is None else describe(result.error)

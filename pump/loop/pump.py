@@ -35,7 +35,7 @@ _HAND_BACK_S = 5.0
 
 @attrs.frozen(kw_only=True, eq=False)
 class PumpParts:
-    """What a pump works with. Whoever made the port and the router closes them."""
+    """What a pump works with. The maker of the port and the router closes them."""
 
     subscription: Subscription
     capabilities: Capabilities
@@ -44,9 +44,9 @@ class PumpParts:
     router: RejectionRouter
     clock: Clock
     emit: Callable[[Event], None] | None = None
-    """Told of every event; None when nobody listens, and then none is made."""
+    """Told of every event; None without observers, and then none is made."""
     telemetry: Telemetry | None = None
-    sealing: PayloadEncryption | None = None
+    encryption: PayloadEncryption | None = None
 
 
 class Pump:
@@ -56,7 +56,7 @@ class Pump:
         self.stats = stats or PumpStats()
         self._subscription = parts.subscription
         self._clock = parts.clock
-        self._conclude = DeliveryProcessor(
+        self._process = DeliveryProcessor(
             parts.dispatch,
             parts.router,
             parts.capabilities.max_defer_s,
@@ -69,7 +69,7 @@ class Pump:
             self.stats,
             parts.emit,
             telemetry=parts.telemetry,
-            sealing=parts.sealing,
+            encryption=parts.encryption,
             gateway=parts.capabilities.gateway,
             clock=parts.clock,
         )
@@ -97,7 +97,7 @@ class Pump:
         self._drain_asked = asyncio.Event()
         self._failure: UnacceptableLimitReached | None = None
         self.on_draining: Callable[[], None] | None = None
-        """Called when a drain is asked for, by whoever: a pump may do so itself."""
+        """Called when a drain is asked for, also by the pump itself."""
 
     @property
     def subscription(self) -> Subscription:
@@ -107,10 +107,10 @@ class Pump:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is waiting, running or being settled."""
-        return not self.in_hand
+        return not self.in_flight
 
     @property
-    def in_hand(self) -> int:
+    def in_flight(self) -> int:
         """Messages that wait, run or are being settled."""
         return (
             self._lanes.waiting_count + self._workers.running_count + self._settler.unsettled_count
@@ -137,7 +137,7 @@ class Pump:
         neither wait, run nor are being settled. Seen again and again, it is our defect.
         """
         startable = 0 if self._workers.running_count else self._lanes.ready_count
-        return startable + max(0, len(self._book) - self.in_hand)
+        return startable + max(0, len(self._book) - self.in_flight)
 
     def drain(self) -> None:
         """Ask the pump to stop: nothing more is received, what runs may finish."""
@@ -146,7 +146,7 @@ class Pump:
             self.on_draining()
 
     def pause(self) -> None:
-        """Receive nothing more; what is in hand runs to its end, with its leases kept.
+        """Receive nothing more; what is in flight runs to its end, leases kept.
 
         An open receive is cancelled. A paused pump can be drained, and scaled for later.
         """
@@ -168,7 +168,7 @@ class Pump:
         """Pump until drained.
 
         Raises `UnacceptableLimitReached` when it stopped by itself. Cancelled, or broken by a
-        defect, it hands back everything in its hands before the error goes on; by a defect of
+        defect, it hands back everything in flight before the error goes on; by a defect of
         the settler or the keeper, leases run out instead.
         """
         self._reporter.started()
@@ -221,7 +221,7 @@ class Pump:
         self._workers.wake()
 
     def _without_expired(self, deliveries: Sequence[Delivery], now_s: float) -> list[Delivery]:
-        """What was too long on its way is somebody else's by now: it is not started (law 3)."""
+        """What was too long on its way may be another consumer's by now: not started (law 3)."""
         held = [each for each in deliveries if each.lease_expires_at_s > now_s]
         for delivery in deliveries:
             if delivery not in held:
@@ -236,23 +236,23 @@ class Pump:
         if not self._lanes.ready_count:
             self._receiver.look_again()
         try:
-            ending = await self._conclude(delivery, self._workers)
+            result = await self._process(delivery, self._workers)
         except BaseException:
             # The pump ends, or the program: nothing may stay in the book that nothing runs.
             self._finish(_tried(delivery))
             raise
-        if ending is None:
-            ending = _tried(delivery)
-        elif is_unacceptable(ending):
+        if result is None:
+            result = _tried(delivery)
+        elif is_unacceptable(result):
             self._count_unacceptable()
-        self._finish(ending)
+        self._finish(result)
 
-    def _finish(self, ending: DeliveryResult) -> None:
-        delivery = ending.delivery
-        self._release(self._lanes.finish(delivery, is_gone=isinstance(ending.action, Ack)))
+    def _finish(self, result: DeliveryResult) -> None:
+        delivery = result.delivery
+        self._release(self._lanes.finish(delivery, is_gone=isinstance(result.action, Ack)))
         if self._lanes.ready_count:
             self._workers.wake()
-        self._settler.submit(ending)
+        self._settler.submit(result)
 
     def _drop_expired(self, delivery: Delivery) -> None:
         """Its lease ended while this process stood still, and the keeper had no turn yet: another
@@ -274,7 +274,7 @@ class Pump:
             self.drain()
 
     def _lose(self, delivery: Delivery) -> None:
-        """A lease is gone: whoever has the message must let go (law 3)."""
+        """A lease is gone: the worker that has the message must let go (law 3)."""
         if self._workers.recall(delivery):
             return
         successors = self._lanes.drop(delivery)
@@ -340,7 +340,7 @@ class Pump:
             max_calls=parts.capabilities.max_settle_calls,
             clock=parts.clock,
             holds=self._book.__contains__,
-            in_hand=self._book.__len__,
+            in_flight=self._book.__len__,
             on_settled=self._note_settled,
             on_lost=self._note_lost,
             telemetry=parts.telemetry,

@@ -1,4 +1,4 @@
-"""Receiver: keeps the pump's hands full, and no fuller.
+"""Receiver: keeps as many messages in flight as the pump may have, and no more.
 
 Pollers ask for as many messages as there are credits; a broker's error costs a backoff, never
 the pump (law 7). Paused, they are gone, and the credits of the receives they had open are back.
@@ -52,7 +52,7 @@ class Receiver:
         self._telemetry = telemetry
         self._concurrency = subscription.concurrency
         self._prefetch = Prefetch(
-            subscription.in_hand - subscription.concurrency,
+            subscription.max_in_flight - subscription.concurrency,
             # What the pollers can bring at once.
             most=capabilities.receive_batch * capabilities.max_pollers,
         )
@@ -71,9 +71,9 @@ class Receiver:
         """How the broker answers."""
 
     @property
-    def in_hand(self) -> int:
+    def in_flight(self) -> int:
         """Messages held or asked for."""
-        return self._window.in_hand
+        return self._window.in_flight
 
     def give_back(self, count: int) -> None:
         """Messages were settled, or did not come: there is room for as many more."""
@@ -91,7 +91,7 @@ class Receiver:
             self._resize()
 
     def scale(self, concurrency: int) -> None:
-        """Have enough in hand for that many workers."""
+        """Have enough in flight for that many workers."""
         self._concurrency = concurrency
         self._resize()
 
@@ -113,7 +113,7 @@ class Receiver:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether there is room for more and nobody asks for it: between two turns of the loop
+        """Whether there is room for more and no receive asks for it: between two turns of the loop
         that may be, for longer it is a defect of ours.
         """
         is_asking = self.polls.open_count or self._backing_off_count
@@ -260,10 +260,10 @@ def _this_task() -> asyncio.Task[None]:
     return task
 
 
-# Window: credits say how many messages may be in hand.
+# Window: credits say how many messages may be in flight.
 #
 # A credit is taken before a receive asks for a message and given back once the message is
-# settled (or did not come). `in_hand` never exceeds the limit that was in force when it was
+# settled (or did not come). `in_flight` never exceeds the limit that was in force when it was
 # taken; after a resize downwards the window waits until enough has come back.
 
 
@@ -272,37 +272,37 @@ class Window:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._in_hand = 0
+        self._in_flight = 0
 
     @property
     def limit(self) -> int:
-        """The most messages in hand."""
+        """The most messages in flight."""
         return self._limit
 
     @property
-    def in_hand(self) -> int:
+    def in_flight(self) -> int:
         """Credits out: messages held, or asked for."""
-        return self._in_hand
+        return self._in_flight
 
     @property
     def credit(self) -> int:
         """How many more may be asked for."""
-        return max(0, self._limit - self._in_hand)
+        return max(0, self._limit - self._in_flight)
 
     def take(self, count: int) -> None:
         """Take credits; only what `credit` offers can be had."""
         if not 0 < count <= self.credit:
             raise ValueError(f"{count} credits asked for, {self.credit} to be had")
-        self._in_hand += count
+        self._in_flight += count
 
     def give(self, count: int) -> None:
         """Give credits back."""
-        if not 0 <= count <= self._in_hand:
-            raise ValueError(f"{count} credits given back, {self._in_hand} are out")
-        self._in_hand -= count
+        if not 0 <= count <= self._in_flight:
+            raise ValueError(f"{count} credits given back, {self._in_flight} are out")
+        self._in_flight -= count
 
     def resize(self, limit: int) -> None:
-        """Change the limit; what is in hand stays in hand."""
+        """Change the limit; what is in flight stays so."""
         self._limit = limit
 
     def request_size(self, *, batch: int, waiting: int) -> int:
@@ -317,7 +317,7 @@ class Window:
         return credit if waiting == 0 else 0
 
 
-# Prefetch: how many messages may wait in hand, when nobody said. Pure.
+# Prefetch: how many messages may wait in flight, when the subscription does not say. Pure.
 #
 # | seen                                                       | then                              |
 # |------------------------------------------------------------|-----------------------------------|
@@ -334,7 +334,7 @@ _SLOW_S = 0.2
 
 @attrs.frozen
 class AttemptBudget:
-    """Which messages had better not wait in hand, where handing one back costs it an attempt.
+    """Which messages had better not be prefetched, where handing one back costs it an attempt.
 
     A receive that brings one of them has the pump hold no more than it can run, until one brings
     none. Before the first receive it is not known what comes.
@@ -413,7 +413,7 @@ def adapt_pollers(target: int, *, asked: int, got: int, most: int) -> int:
     return target
 
 
-# Polls: whether the broker answers this pump's receives. Pure.
+# Receive health: whether the broker answers this pump's receives. Pure.
 #
 # | a receive   | then the broker is                                                          |
 # |-------------|-----------------------------------------------------------------------------|
@@ -422,7 +422,7 @@ def adapt_pollers(target: int, *, asked: int, got: int, most: int) -> int:
 # | fails       | as silent as before, and one failure more in a row                          |
 # | is recalled | as before; with none left, nothing is expected of it                        |
 #
-# Time alone says nothing: a pump whose hands are full asks for nothing, however long its handlers
+# Time alone says nothing: a pump at its limit in flight asks for nothing, however long its handlers
 # take, and one that is paused does not either.
 
 
@@ -478,6 +478,6 @@ class ReceiveHealth:
         self._open_count -= 1
 
     def paused(self) -> None:
-        """Nobody asks for anything any more."""
+        """No receive is sent any more."""
         self._silent_since_s = None
         self._failures_in_a_row = 0

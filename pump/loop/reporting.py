@@ -24,7 +24,7 @@ _log = get_logger("pump.loop")
 
 
 class Reporter:
-    """Tells the story of one pump; builds nothing that nobody listens to."""
+    """Reports what one pump does; builds nothing that has no observer."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Reporter:
         emit: Callable[[Event], None] | None,
         *,
         telemetry: Telemetry | None = None,
-        sealing: PayloadEncryption | None = None,
+        encryption: PayloadEncryption | None = None,
         gateway: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -42,7 +42,7 @@ class Reporter:
         self._stats = stats
         self._emit = emit
         self._telemetry = telemetry
-        self._sealing = sealing
+        self._encryption = encryption
 
     def started(self) -> None:
         """The pump is about to receive."""
@@ -79,31 +79,31 @@ class Reporter:
         )
 
     def drained(self) -> None:
-        """The pump has stopped, and nothing is left in its hands."""
+        """The pump has stopped, and nothing is left in flight."""
         _log.info(vocabulary.PUMP_DRAINED, subscription=self._subscription.name)
 
-    def settled(self, endings: Sequence[DeliveryResult]) -> None:
+    def settled(self, results: Sequence[DeliveryResult]) -> None:
         """The broker confirmed these."""
         stats = self._stats
-        stats.run_times.observe(endings)
+        stats.run_times.observe(results)
         if self._telemetry is not None:
-            self._telemetry.settled(self._subscription, endings)
-        if self._sealing is not None:
-            self._tell_sealing(endings, self._sealing)
-        for ending in endings:
-            match ending.outcome:
+            self._telemetry.settled(self._subscription, results)
+        if self._encryption is not None:
+            self._report_to_encryption(results, self._encryption)
+        for result in results:
+            match result.outcome:
                 case Ack():
                     stats.processed += 1
                 case Reject(reason=reason):
-                    self._count_rejection(ending, reason)
+                    self._count_rejection(result, reason)
                 case Defer():
                     stats.retried += 1
                 case _:
                     stats.released += 1
         if self._emit is not None:
-            for ending in endings:
-                self._tell(ending, self._emit)
-        self._lines.write(endings)
+            for result in results:
+                self._tell(result, self._emit)
+        self._lines.write(results)
 
     def lost(self, delivery: Delivery) -> None:
         """A lease ended before its message was settled."""
@@ -128,29 +128,31 @@ class Reporter:
                 )
             )
 
-    def _tell_sealing(self, endings: Sequence[DeliveryResult], sealing: PayloadEncryption) -> None:
-        for ending in endings:
-            if isinstance(ending.action, Ack):
-                sealing.settled(ending.delivery, is_handled=isinstance(ending.outcome, Ack))
+    def _report_to_encryption(
+        self, results: Sequence[DeliveryResult], encryption: PayloadEncryption
+    ) -> None:
+        for result in results:
+            if isinstance(result.action, Ack):
+                encryption.settled(result.delivery, is_handled=isinstance(result.outcome, Ack))
 
-    def _count_rejection(self, ending: DeliveryResult, reason: Reason) -> None:
-        if not isinstance(ending.action, Ack):
+    def _count_rejection(self, result: DeliveryResult, reason: Reason) -> None:
+        if not isinstance(result.action, Ack):
             self._stats.retried += 1
         elif reason in INVALID_REASONS:
             self._stats.invalid += 1
         else:
             self._stats.dead_lettered += 1
 
-    def _tell(self, ending: DeliveryResult, emit: Callable[[Event], None]) -> None:
-        status = status_of(ending)
+    def _tell(self, result: DeliveryResult, emit: Callable[[Event], None]) -> None:
+        status = status_of(result)
         if status is not None:
-            emit(outcome_event(ending, status, self._subscription.name))
+            emit(outcome_event(result, status, self._subscription.name))
 
 
 # Run times: how long handlers took, in buckets. A delivery costs an addition and an increment.
 
 _SHORT_S = 0.001
-"""Nobody sets a lease by handlers that are faster than this, so they share a bucket."""
+"""No lease is chosen by handlers that are faster than this, so they share a bucket."""
 _STEPS = 4
 _BOUNDS_S = tuple(_SHORT_S * 2 ** (step / _STEPS) for step in range(27 * _STEPS))
 """The upper end of each bucket, four to every doubling, up to more than a day."""
@@ -164,11 +166,11 @@ class RunTimes:
     sum_s: float = 0.0
     max_s: float = 0.0
 
-    def observe(self, endings: Iterable[DeliveryResult]) -> None:
+    def observe(self, results: Iterable[DeliveryResult]) -> None:
         """Count those that a handler finished; a run of zero was untried, or told to stop."""
         short_count, sum_s, max_s = 0, 0.0, self.max_s
-        for ending in endings:
-            run_s = ending.run_s
+        for result in results:
+            run_s = result.run_s
             sum_s += run_s
             if run_s > max_s:
                 max_s = run_s

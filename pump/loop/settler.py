@@ -1,4 +1,4 @@
-"""Settler: tells the broker what became of messages, in batches, until it has heard it.
+"""Settler: settles messages at the broker, in batches, until it has confirmed.
 
 | a settlement is | when                                  | and then                              |
 |-----------------|---------------------------------------|---------------------------------------|
@@ -42,7 +42,7 @@ class Settler:
         max_calls: int,
         clock: Clock,
         holds: Callable[[Delivery], bool],
-        in_hand: Callable[[], int],
+        in_flight: Callable[[], int],
         on_settled: Callable[[Sequence[Settlement]], None],
         on_lost: Callable[[Settlement], None],
         telemetry: Telemetry | None = None,
@@ -56,7 +56,7 @@ class Settler:
         self._clock = clock
         self._deadlines = Deadlines(clock, self._timeout_s)
         self._holds = holds
-        self._in_hand = in_hand
+        self._in_flight = in_flight
         self._on_settled = on_settled
         self._on_lost = on_lost
         self._telemetry = telemetry
@@ -104,7 +104,7 @@ class Settler:
                 call.add_done_callback(self._call_ended)
 
     async def flush(self) -> None:
-        """Return once everything submitted has been settled or lost; lingers for nobody."""
+        """Return once everything submitted has been settled or lost; does not linger."""
         self._is_flushing = True
         self._changed.set()
         while self.unsettled_count:
@@ -127,10 +127,10 @@ class Settler:
 
     @property
     def _is_worth_lingering(self) -> bool:
-        """Whether a batch has room, and messages are in hand that could still join it."""
+        """Whether a batch has room, and messages are in flight that could still join it."""
         return (
             len(self._pending) < self._batch
-            and self.unsettled_count < self._in_hand()
+            and self.unsettled_count < self._in_flight()
             and not self._is_flushing
         )
 

@@ -4,7 +4,7 @@ A worker takes delivery after delivery; there is no task per message, so a handl
 waits costs no turn of the event loop. Idle workers park, and are woken one at a time: each that
 finds more to do wakes the next.
 
-Handlers run in a worker's own task, so they can cancel it. Who did tells what it means:
+Handlers run in a worker's own task, so they can cancel it. The canceller decides what it means:
 
 | cancelled by                                  | known by       | and then                      |
 |-----------------------------------------------|----------------|-------------------------------|
@@ -24,7 +24,7 @@ from ..clock import yield_to_loop
 from ..message import Delivery
 from .lanes import Lanes
 
-_BREATH = 64
+_DELIVERIES_A_TURN = 64
 """Deliveries a worker handles before it lets the poller and the settler have a turn."""
 
 
@@ -82,7 +82,7 @@ class Workers:
         self._owner_cancelling = 0 if self._owner is None else self._owner.cancelling()
 
     def wake(self) -> None:
-        """Have somebody look for work; one who was woken and has not looked yet is enough."""
+        """Have a worker look for work; one that was woken and has not looked yet is enough."""
         if self._is_one_waking:
             return
         while self._parked:
@@ -188,7 +188,7 @@ class Workers:
                 self.wake()
             await self._run_one(delivery, task)
             taken += 1
-            if taken % _BREATH == 0:
+            if taken % _DELIVERIES_A_TURN == 0:
                 await yield_to_loop()
 
     async def _run_one(self, delivery: Delivery, task: asyncio.Task[None]) -> None:

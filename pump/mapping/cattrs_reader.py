@@ -1,4 +1,4 @@
-"""The careful way: cattrs builds the classes that msgspec would not build faithfully.
+"""cattrs reader: cattrs builds the classes that msgspec would not build faithfully.
 
 It calls their `__init__`, so converters and hand-written constructors run; everything below
 them that msgspec does treat faithfully is still msgspec's, with its strict types.

@@ -114,7 +114,7 @@ def is_pydantic(kind: Any) -> bool:
 
 
 def read_foreign(kind: Any, value: Any) -> Any:
-    """Build an object of a type msgspec does not know; TypeError when nobody knows it."""
+    """Build an object of a type msgspec does not know; TypeError when no library knows it."""
     if is_pydantic(kind):
         return kind.__pydantic_validator__.validate_python(value)
     if kind is object:

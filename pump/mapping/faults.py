@@ -14,7 +14,7 @@ import attrs
 import msgspec
 
 MAX_FAULTS = 3
-"""How many of a body's faults are named; a list of thousands helps nobody."""
+"""How many of a body's faults are named; a list of thousands is no help."""
 MAX_TEXT = 300
 """Characters of one error's text."""
 

@@ -334,15 +334,15 @@ class Mapper:
         if request_type is Message:
             return
         try:
-            strangers = unreadable_parts(request_type)
+            unreadable = unreadable_parts(request_type)
             reader_for(request_type, JsonFormat())
         except (TypeError, NameError, NotImplementedError) as error:
             raise ConfigurationError("request", request_type, str(error)) from error
-        if strangers:
+        if unreadable:
             raise ConfigurationError(
                 "request",
                 request_type,
-                f"{', '.join(strangers)} cannot be read; use an attrs class, a dataclass, "
+                f"{', '.join(unreadable)} cannot be read; use an attrs class, a dataclass, "
                 f"a msgspec struct or a pydantic model",
             )
 
@@ -355,8 +355,8 @@ class Mapper:
         except Exception as error:  # broad: the same holds for writing
             what = f"{builtins.type(request).__qualname__} cannot be written as {content_type}"
             # These speak of types and names, others might quote the request.
-            is_discreet = isinstance(error, TypeError | NameError | MappingFault)
-            why = error if is_discreet else builtins.type(error)
+            is_quotable = isinstance(error, TypeError | NameError | MappingFault)
+            why = error if is_quotable else builtins.type(error)
             raise MappingError(name, f"{what}: {getattr(why, '__name__', why)}") from error
 
 

@@ -1,4 +1,4 @@
-"""Counters: what happened how often, by label. Owned by an app, read by whoever exports it."""
+"""Counters: what happened how often, by label. Owned by an app, read by exporters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Counter:
-    """One ever-growing number; who counts often holds one, and pays for an addition only."""
+    """One ever-growing number; frequent counters hold one, and pay for an addition only."""
 
     __slots__ = ("value",)
 

@@ -50,7 +50,7 @@ def trace_of(message: Message) -> Trace | None:
     header = message.headers.get(TRACE_PARENT)
     if header is None:
         return None
-    # It is a stranger's text: nothing of it is printed that is not an id.
+    # It is foreign text: nothing of it is printed that is not an id.
     found = _TRACE_PARENT.match(header)
     return None if found is None else (found[1], found[2])
 

@@ -105,9 +105,9 @@ def _traceback_of(exc_info: object) -> str | None:
 # Line handler: log lines on a stream, and a short way there for lines that are JSON already.
 #
 # structlog's processors and the standard library's records are made for everything, and cost tens
-# of microseconds. The one line a delivery is written at the rate of deliveries, so where nobody but
-# us has a say in logging, it is encoded and written at once. Where anybody else has, it goes the
-# long way, and everybody sees it.
+# of microseconds. The one line a delivery is written at the rate of deliveries, so where only
+# our handler is configured, it is encoded and written at once. Where there are others, it goes the
+# long way, and all of them see it.
 
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 
@@ -165,7 +165,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
 
 
 def short_way(logger: logging.Logger) -> LineHandler | None:
-    """The handler to write JSON lines to at once; None when anybody else would see such a line.
+    """The handler to write JSON lines to at once; None when another handler would see such a line.
 
     Asked anew for every batch: an application may configure logging at any time.
     """

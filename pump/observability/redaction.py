@@ -42,7 +42,7 @@ _SECRET_NUMBER = re.compile(rf"{_HUSHED}|^pin$", re.IGNORECASE)
 _QUOTED = r"""\\*b?"[^"\n]*"?|\\*b?'[^'\n]*'?"""
 _EQUALS = r"""[\w-]{0,40}\\*["']?\s?[=:>]\s?"""
 # No part of it can be matched in two ways, and what can begin inside of itself is bounded, so that
-# its time grows with the text and no faster: texts are strangers' too.
+# its time grows with the text and no faster: texts come from untrusted senders, too.
 _SECRET_TEXT = re.compile(
     rf"""
     (?P<url>://)[^\s/?\#"'<>]*@                                      # scheme://user:password@
@@ -121,7 +121,7 @@ def _is_secret_name(name: str, *, is_number: bool) -> bool:
 
 
 def shown(value: object, depth: int = 0) -> Any:
-    """What is printed of a value: plain data, without secrets and without anybody's objects."""
+    """What is printed of a value: plain data, without secrets and foreign objects."""
     if isinstance(value, str):
         return scrub(value)
     if isinstance(value, _NUMBERS):

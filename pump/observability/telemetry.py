@@ -1,4 +1,4 @@
-"""Telemetry: what the core tells whoever measures and traces it.
+"""Telemetry: what the core tells metrics and traces.
 
 The core holds a `Telemetry | None` and asks `is not None` where it has something to tell: an app
 that configured nothing pays for that question, and for nothing else.
@@ -53,8 +53,8 @@ class Telemetry(Protocol):
     ) -> None:
         """The app opens; `gateway` is its scheme. `counters` holds what the core itself counts.
 
-        Unless `counts_messages`, somebody else counts what is sent and received: an encryption,
-        which knows what was sealed. The only call that may raise, `ConfigurationError`, and then
+        Unless `counts_messages`, another part counts what is sent and received: an encryption,
+        which knows what was encrypted. The only call that may raise, `ConfigurationError`, and then
         nothing is left open.
         """
 
@@ -76,12 +76,12 @@ class Telemetry(Protocol):
     def received(
         self, subscription: Subscription, deliveries: Sequence[Delivery], *, waited_s: float | None
     ) -> None:
-        """A receive returned, with messages or without, after this long; None when nobody asked,
+        """A receive returned, with messages or without, after this long; None when it was no poll,
         and the provider handed them over by itself.
         """
 
     def watching(self, subscription: Subscription, in_hand: Callable[[], int]) -> None:
-        """Ask `in_hand` from now on how many of the subscription's messages are in our hands."""
+        """Ask `in_hand` from now on how many of the subscription's messages are in flight."""
 
     def processing(self, subscription: Subscription, delivery: Delivery) -> Processing:
         """Around decoding and handling one delivery."""
@@ -91,7 +91,7 @@ class Telemetry(Protocol):
     ) -> AbstractContextManager[None]:
         """Around one settle call."""
 
-    def settled(self, subscription: Subscription, endings: Sequence[DeliveryResult]) -> None:
+    def settled(self, subscription: Subscription, results: Sequence[DeliveryResult]) -> None:
         """The broker confirmed these."""
 
     def extended(self, subscription: Subscription, count: int) -> None:
@@ -146,7 +146,7 @@ _SYSTEMS = {
     "sqs": "aws_sqs",
     "amqp": "rabbitmq",
     "sb": "servicebus",
-    # The conventions know no name for these. Ours say that they are nobody else's.
+    # The conventions know no name for these; ours carry our own prefix or product name.
     "nats": "nats",
     "memory": "pumphouse_memory",
     "local": "pumphouse_local",
@@ -155,5 +155,5 @@ _SYSTEMS = {
 
 
 def messaging_system(gateway: str) -> str:
-    """The value of `messaging.system` for a gateway's scheme; a stranger's scheme names itself."""
+    """The value of `messaging.system` for a gateway's scheme; a foreign scheme names itself."""
     return _SYSTEMS.get(gateway, gateway)

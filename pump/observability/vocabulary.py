@@ -62,7 +62,7 @@ DEAD_LETTER_MISSING: Final = "dead_letter.missing"
 OBSERVER_FAILED: Final = "observer.failed"
 HANDLER_TIMES_UNRECORDED: Final = "handler_times.unrecorded"
 
-# What whoever controls a running app does, and where it can be asked.
+# What the control of a running app does, and where it listens.
 PUMP_PAUSED: Final = "pump.paused"
 PUMP_RESUMED: Final = "pump.resumed"
 DRAIN_DELAYED: Final = "drain.delayed"
@@ -152,7 +152,7 @@ CLAIM_EXTENSION_FAILED: Final = "claim.extension_failed"
 CLAIM_RELEASE_FAILED: Final = "claim.release_failed"
 COMPLETION_UNRECORDED: Final = "completion.unrecorded"
 
-# What encryption says and counts; whether a message was sealed is a label of MESSAGES_SENT and
+# What encryption says and counts; whether a message was encrypted is a label of MESSAGES_SENT and
 # MESSAGES_RECEIVED.
 ENCRYPTION_DISABLED: Final = "encryption.disabled"
 MESSAGE_OPENED: Final = "message.opened"

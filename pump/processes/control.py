@@ -1,4 +1,4 @@
-"""Control of a crew: what `control.py` does to one process, done to all of them.
+"""Control of several workers: what `health/control.py` does to one process, done to all of them.
 
 What was asked is remembered for processes that start later. One that refuses does not keep the
 others from doing it; the answer says which, and why.
@@ -44,8 +44,8 @@ Answers = list[tuple[ProcessReport, Answer]]
 class WorkersControl:
     """Does to all processes of a run what it is asked."""
 
-    def __init__(self, crew: WorkerGroup, probes: WorkersProbes) -> None:
-        self._crew = crew
+    def __init__(self, group: WorkerGroup, probes: WorkersProbes) -> None:
+        self._group = group
         self._probes = probes
 
     async def answer(self, request: Request) -> Answer:
@@ -72,20 +72,20 @@ class WorkersControl:
         if action != "scale":
             no_fields(request.body)
         _log.info(vocabulary.CONTROL_ASKED, operation=action, subscription=name)
-        # Before anybody is asked: a process that starts meanwhile is to know of it too.
-        before = self._crew.order(name)
-        self._crew.order(name, before.after(action, concurrency))
+        # Before any is asked: a process that starts meanwhile is to know of it too.
+        before = self._group.order(name)
+        self._group.order(name, before.after(action, concurrency))
         answers = await self._ask(request)
         if all(answer.status != HTTPStatus.OK for _, answer in answers):
-            self._crew.order(name, before)
+            self._group.order(name, before)
         return self._together(name, answers)
 
     async def _ask(self, request: Request) -> Answers:
-        members = self._crew.members()
-        if request.method == "POST" and not self._crew.is_draining:
+        workers = self._group.workers()
+        if request.method == "POST" and not self._group.is_draining:
             # One that leaves would refuse, and its successor does it.
-            members = [each for each in members if not is_leaving(each)]
-        found = await ask_all(members, request)
+            workers = [each for each in workers if not is_leaving(each)]
+        found = await ask_all(workers, request)
         answers = [(report, answer) for report, answer in found if answer is not None]
         if not answers:
             raise Refused(
@@ -99,11 +99,11 @@ class WorkersControl:
                 why = answer.document().get("error", answer.status.phrase)
                 raise Refused(answer.status, f"process {report.number}: {why}")
         parts = [(report, answer.document()) for report, answer in answers]
-        return Answer.of(merged(parts, self._crew.counted().get(name, {})))
+        return Answer.of(merged(parts, self._group.counted().get(name, {})))
 
     async def _drain_all(self, body: bytes) -> Answer:
         no_fields(body)
-        self._crew.drain()
+        self._group.drain()
         _log.info(vocabulary.CONTROL_ASKED, operation="drain")
         return Answer.of(await self._probes.document(), HTTPStatus.ACCEPTED)
 
@@ -136,7 +136,7 @@ class WorkerGroup(Protocol):
     def measured(self) -> Families:
         """Their metrics, in the same way."""
 
-    def members(self) -> Sequence[Worker]:
+    def workers(self) -> Sequence[Worker]:
         """Those that have a place, and those that leave it."""
 
     def drain(self) -> None:
@@ -146,39 +146,39 @@ class WorkerGroup(Protocol):
         """What a process to come will be told of a subscription; changed when `order` is given."""
 
 
-def is_leaving(member: Worker) -> bool:
+def is_leaving(worker: Worker) -> bool:
     """Whether it drains, and ends."""
-    return member.report().state is ProcessState.LEAVING
+    return worker.report().state is ProcessState.LEAVING
 
 
 async def ask_all(
-    members: Iterable[Worker], request: Request
+    workers: Iterable[Worker], request: Request
 ) -> list[tuple[ProcessReport, Answer | None]]:
     """What each of them answers, all asked at once."""
-    asked = list(members)
+    asked = list(workers)
     answers = await asyncio.gather(*(each.ask(request) for each in asked))
     return [(each.report(), answer) for each, answer in zip(asked, answers, strict=True)]
 
 
-async def reports(members: Iterable[Worker], path: str) -> list[ProcessReport]:
+async def reports(workers: Iterable[Worker], path: str) -> list[ProcessReport]:
     """How each of them is, with the document it answers to this path."""
     request = Request(method="GET", path=(path,))
     return [
         attrs.evolve(report, found=None if answer is None else answer.document())
-        for report, answer in await ask_all(members, request)
+        for report, answer in await ask_all(workers, request)
     ]
 
 
-# Probes of a crew: what `probes.py` says of one process, said of several together.
+# Probes of several workers: what `health/probes.py` says of one process, said of all together.
 
 
 class WorkersProbes:
     """Answers about all processes of a run, by asking each of them."""
 
     def __init__(
-        self, crew: WorkerGroup, options: HealthOptions | None, clock: Clock, *, version: str
+        self, group: WorkerGroup, options: HealthOptions | None, clock: Clock, *, version: str
     ) -> None:
-        self._crew = crew
+        self._group = group
         limits = options or HealthOptions(port=0)
         self._max_failing_s = limits.max_failing.total_seconds()
         self._clock = clock
@@ -202,26 +202,26 @@ class WorkersProbes:
 
     async def document(self) -> dict[str, object]:
         """Everything that is known."""
-        found = await reports(self._crew.members(), "health")
+        found = await reports(self._group.workers(), "health")
         reasons = self._reasons(found)
         documents = [each.found for each in found if each.found is not None]
         return {
             "live": not any(map(self._is_ill, found)),
             "ready": not reasons,
-            "draining": self._crew.is_draining,
+            "draining": self._group.is_draining,
             "reasons": reasons,
             "version": self._version,
             "gateway": documents[0].get("gateway") if documents else None,
             "uptime_s": round(self._clock.now_s() - self._started_at_s, 3),
             "processes": [each.as_json() for each in found],
-            "subscriptions": merged_subscriptions(found, self._crew.counted()),
+            "subscriptions": merged_subscriptions(found, self._group.counted()),
         }
 
     async def metrics(self) -> bytes:
         """The metrics of all, as one text; `Refused` when no process has any."""
-        await ask_all(self._crew.members(), Request(method="GET", path=("metrics",)))
-        # Not the answers: who did not answer, or has ended meanwhile, counts as last heard of.
-        measured = self._crew.measured()
+        await ask_all(self._group.workers(), Request(method="GET", path=("metrics",)))
+        # Not the answers: a worker that did not answer, or has ended, counts as last heard of.
+        measured = self._group.measured()
         if not measured:
             raise Refused(
                 HTTPStatus.NOT_FOUND, "this app's telemetry has no metrics for Prometheus to fetch"
@@ -229,19 +229,19 @@ class WorkersProbes:
         return metrics_sum.as_text(measured)
 
     async def _live(self) -> Answer:
-        found = await reports(self._crew.members(), "livez")
+        found = await reports(self._group.workers(), "livez")
         complaints = [
             why for each in found for why in why_not_live(each, max_failing_s=self._max_failing_s)
         ]
         return verdict({"live": not complaints, "reasons": complaints}, is_good=not complaints)
 
     async def _ready(self) -> Answer:
-        reasons = self._reasons(await reports(self._crew.members(), "health"))
-        found = {"ready": not reasons, "draining": self._crew.is_draining, "reasons": reasons}
+        reasons = self._reasons(await reports(self._group.workers(), "health"))
+        found = {"ready": not reasons, "draining": self._group.is_draining, "reasons": reasons}
         return verdict(found, is_good=not reasons)
 
     def _reasons(self, found: list[ProcessReport]) -> list[str]:
-        if self._crew.is_draining:
+        if self._group.is_draining:
             return ["the app is draining"]
         return [why for each in found for why in why_not_ready(each)]
 
@@ -257,16 +257,16 @@ class WorkersProbes:
 
 
 @asynccontextmanager
-async def serving_crew(
-    crew: WorkerGroup, options: HealthOptions | None, clock: Clock
+async def serving_workers(
+    group: WorkerGroup, options: HealthOptions | None, clock: Clock
 ) -> AsyncIterator[WorkersProbes]:
     """Serve the health of several processes, and their control, until the block ends; gives what
     answers for all of them, and serves nothing without options.
     """
     version = await asyncio.to_thread(installed_version)
-    probes = WorkersProbes(crew, options, clock, version=version)
+    probes = WorkersProbes(group, options, clock, version=version)
     async with AsyncExitStack() as stack:
         if options is not None:
-            control = WorkersControl(crew, probes)
+            control = WorkersControl(group, probes)
             await listen(stack, options, clock, (probes.answer, control.answer))
         yield probes

@@ -1,11 +1,11 @@
-"""Intercom: what a supervisor and one of its processes say to each other.
+"""IPC: the messages between a supervisor and one of its workers.
 
-A pair of sockets that have no name, and each end of which one process holds: nobody else can join,
-nothing is left behind on the disk, and whoever dies is noticed by the end of the stream.
+A pair of unnamed sockets, one end in each process: no other process can join, nothing is
+left behind on the disk, and the death of either is noticed by the end of the stream.
 
 | from the supervisor                     | means                                              |
 |-----------------------------------------|----------------------------------------------------|
-| the letter, before anything else        | what to run, under which number                    |
+| `WorkerStart`, before anything else     | what to run, under which number                    |
 | `{"order": "drain"}`, `"stop"`          | as the first, and the second, signal               |
 | `{"id": 7, "method": …, "path": …, …}`  | a request for the probes, or for control           |
 | the end                                 | the supervisor has gone: drain                     |
@@ -43,28 +43,31 @@ ENDED = "ended"
 DRAIN = "drain"
 STOP = "stop"
 _LENGTH = struct.Struct(">I")
-# A request over an intercom is nobody's web page: `guard.check` is for those that come from afar.
+# A request over the channel comes from no web page: `guard.check` is for requests by network.
 _HEADERS = {"host": "localhost", "content-type": JSON}
 
 
 @attrs.frozen(kw_only=True)
 class WorkerStart:
-    """What a process is told before anything else."""
+    """The first message to a worker."""
 
     number: int
     """From 1; the process that takes the place of another has its number."""
-    is_spokesman: bool
-    """Whether it says what runs here: one of them does, or all would."""
+    announces_start: bool
+    """Whether it announces what runs here: one worker does, or all would."""
     options: RunOptions = attrs.field(repr=False)
-    standing: DesiredStates = attrs.field(factory=dict)
+    desired: DesiredStates = attrs.field(factory=dict)
 
     def as_message(self) -> Said:
-        """For the intercom, which keeps it from the eyes of whoever lists processes."""
+        """For the channel: unlike a command line, it is in no list of processes.
+
+        A supervisor may be older than its workers, so the keys stay as they are.
+        """
         return {
             "number": self.number,
-            "is_spokesman": self.is_spokesman,
+            "is_spokesman": self.announces_start,
             "options": attrs.asdict(self.options),
-            "standing": as_json(self.standing),
+            "standing": as_json(self.desired),
         }
 
     @classmethod
@@ -75,9 +78,9 @@ class WorkerStart:
         telemetry = tuple(fields.pop("telemetry"))
         return cls(
             number=said["number"],
-            is_spokesman=said["is_spokesman"],
+            announces_start=said["is_spokesman"],
             options=RunOptions(concurrencies=concurrencies, telemetry=telemetry, **fields),
-            standing=from_json(said["standing"]),
+            desired=from_json(said["standing"]),
         )
 
 
@@ -98,19 +101,19 @@ class IpcChannel:
         return cls(reader, writer)
 
     def say(self, said: Mapping[str, Any]) -> None:
-        """Send it in a while; to one who has gone, never."""
+        """Send it soon; dropped once the other end has gone."""
         if not self._writer.is_closing():
             self._writer.write(encode(said))
 
     async def flush(self) -> None:
-        """Return once all that was said has left, or the other one has."""
+        """Return once all messages have left, or the other end has gone."""
         try:
             await self._writer.drain()
         except OSError:
             return
 
     async def hear(self) -> Said | None:
-        """The next thing the other one says; None when he has gone."""
+        """The next message; None when the other end has gone."""
         try:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
             said: Said = json.loads(await self._reader.readexactly(length))
@@ -130,7 +133,7 @@ def encode(said: Mapping[str, Any]) -> bytes:
 
 
 def hear_at_once(end: socket.socket) -> Said | None:
-    """The first message, for whoever has no event loop yet; blocks. None when nobody is there."""
+    """The first message, before there is an event loop; blocks. None when the other end is gone."""
     head = _read(end, _LENGTH.size)
     body = None if head is None else _read(end, *_LENGTH.unpack(head))
     if body is None:
@@ -221,7 +224,7 @@ class RunOptions:
         ]
 
 
-# Standing orders: what was asked of subscriptions, for processes that start later.
+# Desired states: what was asked of subscriptions, for workers that start later.
 
 _ASKED = {"pause": DesiredState.PAUSE, "drain": DesiredState.DRAIN, "resume": DesiredState.RUN}
 
@@ -248,9 +251,9 @@ DesiredStates = Mapping[str, Order]
 UNASKED = Order()
 
 
-def as_json(standing: DesiredStates) -> dict[str, dict[str, Any]]:
+def as_json(desired: DesiredStates) -> dict[str, dict[str, Any]]:
     """For a process to come."""
-    return {name: attrs.asdict(order) for name, order in standing.items()}
+    return {name: attrs.asdict(order) for name, order in desired.items()}
 
 
 def from_json(found: Mapping[str, Mapping[str, Any]]) -> DesiredStates:
@@ -261,13 +264,13 @@ def from_json(found: Mapping[str, Mapping[str, Any]]) -> DesiredStates:
     }
 
 
-def obey(standing: DesiredStates, dispatcher: Dispatcher) -> None:
+def obey(desired: DesiredStates, dispatcher: Dispatcher) -> None:
     """Have a dispatcher that does not run yet do what was asked of others before it.
 
-    A subscription that this version of the app does not have is nobody's to pause.
+    A subscription that this version of the app does not have is passed over.
     """
     for performer in dispatcher.performers:
-        order = standing.get(performer.subscription.name, UNASKED)
+        order = desired.get(performer.subscription.name, UNASKED)
         performer.ask(order.asked)
         if order.concurrency is not None:
             performer.concurrency = order.concurrency

@@ -1,4 +1,4 @@
-"""Crew report: what the processes of one run say of themselves, as if one had said it. Pure.
+"""Merged reports: the health of all workers of a run as one document. Pure.
 
 | the process                          | is ready              | is alive                        |
 |--------------------------------------|-----------------------|---------------------------------|
@@ -117,7 +117,7 @@ def merged(parts: Sequence[Part], counts: Mapping[str, int]) -> dict[str, object
     """One subscription, as several processes see it, and what all have done together.
 
     What counts messages or handlers is the sum. The last poll is the newest of all; of silence
-    and failures the worst is told. A process that leaves is told of only by what it has in hand,
+    and failures the worst is told. A process that leaves is told of only by what is in flight,
     unless all do.
     """
     everyone = [found for _, found in parts]

@@ -39,7 +39,7 @@ Families = Mapping[str, Family]
 def parse(text: bytes) -> Families:
     """Read Prometheus' text format as we write it: no timestamps, no exemplars.
 
-    A line that is neither heading nor number is left out: of a stranger's text, the rest counts.
+    A line that is neither heading nor number is left out: of foreign text, the rest counts.
     """
     families: dict[str, Family] = {}
     current = ""

@@ -1,4 +1,4 @@
-"""Succession: what follows the end of one of several processes, and of all. Pure.
+"""Restart policy: what follows the end of one worker, and of all. Pure.
 
 | a process ended                                    | then                                      |
 |----------------------------------------------------|-------------------------------------------|
@@ -46,7 +46,7 @@ class ProcessEnd:
 
     @property
     def exit_code(self) -> ExitCode:
-        """As one of ours. What a SIGTERM ended that we sent had nothing in hand yet."""
+        """As one of ours. What a SIGTERM ended that we sent had nothing in flight yet."""
         if self.was_told and self.code == -signal.SIGTERM:
             return ExitCode.OK
         return ExitCode(self.code) if self.code in set(ExitCode) else ExitCode.UNEXPECTED

@@ -44,7 +44,7 @@ Start = Callable[[int, DesiredStates], Awaitable[WorkerProcess]]
 
 
 class Supervisor:
-    """A crew (`health.crew.Crew`) that is kept complete."""
+    """A `WorkerGroup` that is kept complete."""
 
     def __init__(self, start: Start, count: int, clock: Clock, *, until_empty: bool) -> None:
         self._left_behind = ProcessTally()
@@ -52,8 +52,8 @@ class Supervisor:
         self._start_process = start
         self._clock = clock
         self._until_empty = until_empty
-        self._places = [WorkerSlot(number) for number in range(1, count + 1)]
-        self._standing: dict[str, Order] = {}
+        self._slots = [WorkerSlot(number) for number in range(1, count + 1)]
+        self._desired: dict[str, Order] = {}
         self._first_has_started = asyncio.Event()
         self._restart_asked = asyncio.Event()
         self._is_draining = self._was_stopped = False
@@ -70,17 +70,17 @@ class Supervisor:
         """Have every process finish what it started, and end. Asking again changes nothing."""
         self._is_draining = True
         self._first_has_started.set()
-        for place in self._places:
-            place.told.set()
-            for process in place.processes:
+        for slot in self._slots:
+            slot.told.set()
+            for process in slot.processes:
                 process.drain()
 
     def stop_now(self) -> None:
         """Have every process hand back what it has, and end; asked again, kill it."""
         is_second_time, self._was_stopped = self._was_stopped, True
         self.drain()
-        for place in self._places:
-            for process in place.processes:
+        for slot in self._slots:
+            for process in slot.processes:
                 if is_second_time:
                     process.kill()
                 else:
@@ -95,17 +95,17 @@ class Supervisor:
         if self._is_draining:
             return
         self._restart_asked.set()
-        for place in self._places:
-            place.break_promise()
-            if place.successor is not None:
-                place.successor.drain()
+        for slot in self._slots:
+            slot.break_promise()
+            if slot.successor is not None:
+                slot.successor.drain()
 
     # -- what it says ----------------------------------------------------------------------------
 
     @property
     def tally(self) -> ProcessTally:
         """What was counted so far, by processes that have ended too."""
-        living = [each.tally for place in self._places for each in place.processes]
+        living = [each.tally for slot in self._slots for each in slot.processes]
         return reduce(ProcessTally.plus, living, self._left_behind)
 
     def counted(self) -> Counts:
@@ -116,17 +116,17 @@ class Supervisor:
 
     def order(self, subscription: str, order: Order | None = None) -> Order:
         if order is not None:
-            self._standing[subscription] = order
-        return self._standing.get(subscription, UNASKED)
+            self._desired[subscription] = order
+        return self._desired.get(subscription, UNASKED)
 
-    def members(self) -> Sequence[Worker]:
-        return [member for place in self._places for member in place.members(self._clock.now_s())]
+    def workers(self) -> Sequence[Worker]:
+        return [worker for slot in self._slots for worker in slot.workers(self._clock.now_s())]
 
     # -- running ---------------------------------------------------------------------------------
 
     async def run(self) -> ExitCode:
-        """Run until all have ended, whoever ended them, and return the exit code of the whole."""
-        keeping = [self._spawn(self._keep(each), f"place {each.number}") for each in self._places]
+        """Run until all have ended, for whatever reason, and return the exit code of the whole."""
+        keeping = [self._spawn(self._keep(each), f"slot {each.number}") for each in self._slots]
         rolling = self._spawn(self._restart_when_asked(), "restart")
         try:
             await asyncio.gather(*keeping)
@@ -135,7 +135,7 @@ class Supervisor:
             self.drain()
             rolling.cancel()
             await asyncio.wait(self._tasks | {rolling})
-        codes = [each.left_with for each in self._places if each.left_with is not None]
+        codes = [each.left_with for each in self._slots if each.left_with is not None]
         return self._verdict or final_code(codes, was_stopped=self._was_stopped)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -144,73 +144,73 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _keep(self, place: WorkerSlot) -> None:
+    async def _keep(self, slot: WorkerSlot) -> None:
         """Have a process in the place, until it is to stay empty."""
-        if place is not self._places[0]:
+        if slot is not self._slots[0]:
             await self._first_has_started.wait()
-            if self._places[0].left_with is not None and not self._is_draining:
-                self.drain()  # It ended before anybody was ready: there is nothing to do.
+            if self._slots[0].left_with is not None and not self._is_draining:
+                self.drain()  # It ended before any was ready: there is nothing to do.
         while not self._is_draining:
-            ended, ran_s = await self._run_one(place)
+            ended, ran_s = await self._run_one(slot)
             match what_follows(ended, is_starting=self._is_starting, until_empty=self._until_empty):
                 case Restart():
-                    await self._back_off(place, ended, ran_s)
+                    await self._back_off(slot, ended, ran_s)
                 case LeaveEmpty(exit_code):
-                    place.left_with, place.last_end = exit_code, ended.how
+                    slot.left_with, slot.last_end = exit_code, ended.how
                     break
                 case EndRun(exit_code):
-                    place.left_with = self._verdict = exit_code
+                    slot.left_with = self._verdict = exit_code
                     self.drain()
-        place.settle_renewal(False)
+        slot.settle_renewal(False)
         self._first_has_started.set()
 
-    async def _run_one(self, place: WorkerSlot) -> tuple[ProcessEnd, float]:
+    async def _run_one(self, slot: WorkerSlot) -> tuple[ProcessEnd, float]:
         """Run a process, and those that take its place, until the place is empty."""
         try:
-            place.process = await self._start(place)
+            slot.process = await self._start(slot)
         except OSError as error:
-            _log.error(vocabulary.PROCESS_DIED, process=place.number, error=str(error))
-            place.settle_renewal(False)
+            _log.error(vocabulary.PROCESS_DIED, process=slot.number, error=str(error))
+            slot.settle_renewal(False)
             return ProcessEnd(code=ExitCode.UNEXPECTED), 0.0
         # What was asked for while the place was empty is done when this one is ready.
-        waiting = self._await_ready(place, place.process, place.promise_renewal())
-        self._spawn(waiting, f"ready {place.number}")
-        while not place.process.has_ended:
-            await self._wait(place)
-            if place.is_to_be_renewed and not self._is_draining:
-                await self._renew(place)
-        ended, ran_s = await place.process.ended(), place.process.age_s
-        self._bury(place.process, ended)
-        place.process = None  # In the same breath: it is counted once.
+        waiting = self._await_ready(slot, slot.process, slot.promise_renewal())
+        self._spawn(waiting, f"ready {slot.number}")
+        while not slot.process.has_ended:
+            await self._wait(slot)
+            if slot.is_to_be_renewed and not self._is_draining:
+                await self._renew(slot)
+        ended, ran_s = await slot.process.ended(), slot.process.age_s
+        self._record_end(slot.process, ended)
+        slot.process = None  # With no await between: it is counted once.
         return ended, ran_s
 
-    async def _start(self, place: WorkerSlot) -> WorkerProcess:
-        process = await self._start_process(place.number, self._standing)
-        _log.info(vocabulary.PROCESS_STARTED, process=place.number, pid=process.pid)
+    async def _start(self, slot: WorkerSlot) -> WorkerProcess:
+        process = await self._start_process(slot.number, self._desired)
+        _log.info(vocabulary.PROCESS_STARTED, process=slot.number, pid=process.pid)
         if self._is_draining:
             process.drain()
         return process
 
-    async def _wait(self, place: WorkerSlot) -> None:
+    async def _wait(self, slot: WorkerSlot) -> None:
         """Return when the place's process has ended, or another one is to take its place."""
-        assert place.process is not None
-        ending = asyncio.ensure_future(place.process.ended())
-        telling = asyncio.ensure_future(place.told.wait())
+        assert slot.process is not None
+        ending = asyncio.ensure_future(slot.process.ended())
+        telling = asyncio.ensure_future(slot.told.wait())
         await asyncio.wait([ending, telling], return_when=asyncio.FIRST_COMPLETED)
-        place.told.clear()
+        slot.told.clear()
         for each in (ending, telling):
             each.cancel()
 
     async def _await_ready(
-        self, place: WorkerSlot, process: WorkerProcess, renewal: asyncio.Future[bool] | None
+        self, slot: WorkerSlot, process: WorkerProcess, renewal: asyncio.Future[bool] | None
     ) -> None:
-        settle(renewal, await self._becomes_ready(place, process))
+        settle(renewal, await self._becomes_ready(slot, process))
 
-    async def _becomes_ready(self, place: WorkerSlot, process: WorkerProcess) -> bool:
+    async def _becomes_ready(self, slot: WorkerSlot, process: WorkerProcess) -> bool:
         """Whether it was ready before it ended, or was told to."""
         while not await process.ended_within(_LOOK_EVERY_S):
             if await process.looks_ready() and not process.was_told:
-                process.is_ready = place.has_been_ready = True
+                process.is_ready = slot.has_been_ready = True
                 self._first_has_started.set()
                 _log.info(vocabulary.PROCESS_READY, process=process.number, pid=process.pid)
                 return True
@@ -218,9 +218,9 @@ class Supervisor:
 
     @property
     def _is_starting(self) -> bool:
-        return not all(each.has_been_ready for each in self._places)
+        return not all(each.has_been_ready for each in self._slots)
 
-    def _bury(self, process: WorkerProcess, ended: ProcessEnd) -> None:
+    def _record_end(self, process: WorkerProcess, ended: ProcessEnd) -> None:
         _log.info(
             vocabulary.PROCESS_ENDED,
             process=process.number,
@@ -230,26 +230,26 @@ class Supervisor:
         )
         self._left_behind = self._left_behind.plus(process.tally.lasting())
 
-    async def _back_off(self, place: WorkerSlot, ended: ProcessEnd, ran_s: float) -> None:
+    async def _back_off(self, slot: WorkerSlot, ended: ProcessEnd, ran_s: float) -> None:
         now_s = self._clock.now_s()
-        place.last_end = ended.how
-        place.failures = failures_after(place.failures, ran_s)
-        if place.failures == 1:
-            place.failing_since_s = now_s
-        delay_s = RESTART.delay_s(place.failures, self._clock.chance())
+        slot.last_end = ended.how
+        slot.failures = failures_after(slot.failures, ran_s)
+        if slot.failures == 1:
+            slot.failing_since_s = now_s
+        delay_s = RESTART.delay_s(slot.failures, self._clock.chance())
         _log.error(
             vocabulary.PROCESS_DIED,
-            process=place.number,
+            process=slot.number,
             reason=ended.how,
             retry_in_s=round(delay_s, 3),
         )
-        place.restarts += 1
+        slot.restarts += 1
         try:
             async with self._clock.timeout(delay_s):
-                await place.told.wait()
+                await slot.told.wait()
         except TimeoutError:
             return
-        place.told.clear()
+        slot.told.clear()
 
     # -- restarting ------------------------------------------------------------------------------
 
@@ -267,36 +267,36 @@ class Supervisor:
                 )
 
     async def _restart_all(self) -> bool:
-        for place in self._places:
-            if place.left_with is not None or place.is_unused:
+        for slot in self._slots:
+            if slot.left_with is not None or slot.is_unused:
                 continue
-            if not await place.ask_for_renewal():
+            if not await slot.ask_for_renewal():
                 return False
-            if place.leaving is not None:
-                await place.leaving.ended()
+            if slot.leaving is not None:
+                await slot.leaving.ended()
         return not self._is_draining
 
-    async def _renew(self, place: WorkerSlot) -> None:
+    async def _renew(self, slot: WorkerSlot) -> None:
         """Have another process take the place, unless it cannot."""
         try:
-            place.successor = successor = await self._start(place)
+            slot.successor = successor = await self._start(slot)
         except OSError as error:
-            _log.error(vocabulary.PROCESS_DIED, process=place.number, error=str(error))
-            place.settle_renewal(False)
+            _log.error(vocabulary.PROCESS_DIED, process=slot.number, error=str(error))
+            slot.settle_renewal(False)
             return
-        if not await self._becomes_ready(place, successor):
+        if not await self._becomes_ready(slot, successor):
             ended = await successor.ended()
-            self._bury(successor, ended)
-            place.successor = None
-            place.settle_renewal(False)
+            self._record_end(successor, ended)
+            slot.successor = None
+            slot.settle_renewal(False)
             return
-        place.hand_over()
-        self._spawn(self._see_off(place), f"leaving {place.number}")
-        place.settle_renewal(True)
+        slot.hand_over()
+        self._spawn(self._see_off(slot), f"leaving {slot.number}")
+        slot.settle_renewal(True)
 
-    async def _see_off(self, place: WorkerSlot) -> None:
-        assert place.leaving is not None
-        place.leaving.drain()
-        ended = await place.leaving.ended()
-        self._bury(place.leaving, ended)
-        place.leaving = None
+    async def _see_off(self, slot: WorkerSlot) -> None:
+        assert slot.leaving is not None
+        slot.leaving.drain()
+        ended = await slot.leaving.ended()
+        self._record_end(slot.leaving, ended)
+        slot.leaving = None

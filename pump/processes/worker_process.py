@@ -1,4 +1,4 @@
-"""Pump process: one of several that run the same app, as its supervisor holds it."""
+"""Worker process: one of several that run the same app, as its supervisor holds it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .merged_reports import ProcessReport, ProcessState, ProcessTally
 from .restart_policy import ProcessEnd
 
 ANSWER_S: Final = 2.0
-"""How long a process may take to answer: a probe's own patience is a few seconds."""
+"""How long a process may take to answer: a probe itself waits a few seconds."""
 _LAST_WORD_S: Final = 1.0
 """How long, after its end, what a process said may still be on its way."""
 
@@ -40,22 +40,22 @@ _LAST_WORD_S: Final = 1.0
 class WorkerProcess:
     """A process of its own session: Ctrl-C on a terminal reaches it through its supervisor, once.
 
-    Orders go over the intercom, not as signals: systemd signals every process of a unit, and a
+    Orders go over the channel, not as signals: systemd signals every process of a unit, and a
     drain with a signal on top of that would be the second one, which stops.
     """
 
     def __init__(
-        self, number: int, process: asyncio.subprocess.Process, intercom: IpcChannel, clock: Clock
+        self, number: int, process: asyncio.subprocess.Process, channel: IpcChannel, clock: Clock
     ) -> None:
         self.number = number
         self._started_at_s = clock.now_s()
         self.is_ready = False
-        """Whether it has once been; set by whoever waits for it."""
+        """Whether it has once been; set by the task that waits for it."""
         self.was_told = False
         self.tally = ProcessTally()
         """What it had counted when it was last heard of."""
         self._process = process
-        self._intercom = intercom
+        self._channel = channel
         self._clock = clock
         self._is_attached = self._is_serving = self._has_said_all = False
         self._ids = count(1)
@@ -63,7 +63,7 @@ class WorkerProcess:
         self._ending = asyncio.create_task(self._see_through(), name=f"process {number}")
 
     @classmethod
-    async def start(cls, letter: WorkerStart, clock: Clock) -> WorkerProcess:
+    async def start(cls, worker_start: WorkerStart, clock: Clock) -> WorkerProcess:
         """Start one, and tell it what to run. `OSError` when the machine has no room for it."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -78,9 +78,9 @@ class WorkerProcess:
             except BaseException:
                 ours.close()
                 raise
-        intercom = await IpcChannel.over(ours)
-        intercom.say(letter.as_message())
-        return cls(letter.number, process, intercom, clock)
+        channel = await IpcChannel.over(ours)
+        channel.say(worker_start.as_message())
+        return cls(worker_start.number, process, channel, clock)
 
     @property
     def pid(self) -> int:
@@ -98,7 +98,7 @@ class WorkerProcess:
         return self._ending.done()
 
     async def ended(self) -> ProcessEnd:
-        """Return once it is gone; anybody may wait, and give it up."""
+        """Return once it is gone; several may wait, and give it up."""
         code = await asyncio.shield(self._ending)
         return ProcessEnd(code=code, was_told=self.was_told, was_ready=self.is_ready)
 
@@ -126,11 +126,11 @@ class WorkerProcess:
             self._process.kill()
 
     async def ask(self, request: Request) -> Answer | None:
-        """Its answer; None when it cannot, or does not in time. See `health.crew.Member`."""
+        """Its answer; None when it cannot, or does not in time. See `Worker`."""
         if self.has_ended or (not self._is_serving and request.method != "POST"):
             return None
         id, answered = next(self._ids), asyncio.get_running_loop().create_future()
-        self._intercom.say(request_said(id, request))
+        self._channel.say(request_said(id, request))
         if not self._is_serving:
             return None
         self._asked[id] = answered
@@ -151,13 +151,13 @@ class WorkerProcess:
 
     def _order(self, order: str) -> None:
         if self._is_attached:
-            self._intercom.say({"order": order})
+            self._channel.say({"order": order})
         elif self._process.returncode is None:
-            self._process.terminate()  # It has nothing in hand yet, and would not hear us.
+            self._process.terminate()  # It has nothing in flight yet, and would not hear us.
 
     def _keep(self, request: Request, answer: Answer | None) -> None:
         """What is known is kept, for when it does not answer, or dies without a last word."""
-        # Whoever asked may hear of an answer after the last word, which came after it.
+        # A caller may see an answer after the last message, which came after it.
         if answer is None or answer.status != HTTPStatus.OK or self._has_said_all:
             return
         if request.path == ("metrics",):
@@ -166,21 +166,21 @@ class WorkerProcess:
             self.tally = self.tally.with_document(answer.document())
 
     async def _see_through(self) -> int:
-        listening = asyncio.create_task(self._listen(), name=f"intercom {self.number}")
+        listening = asyncio.create_task(self._listen(), name=f"ipc channel {self.number}")
         code = await self._process.wait()
         # Whatever it has forked may hold the other end open for ever.
         with suppress(TimeoutError):
             async with self._clock.timeout(_LAST_WORD_S):
                 await asyncio.shield(listening)
         listening.cancel()
-        self._intercom.close()
+        self._channel.close()
         for answered in self._asked.values():
             if not answered.done():
                 answered.set_result(None)
         return code
 
     async def _listen(self) -> None:
-        while (said := await self._intercom.hear()) is not None:
+        while (said := await self._channel.hear()) is not None:
             match said:
                 case {"event": event} if event == ATTACHED:
                     self._is_attached = True
@@ -192,7 +192,7 @@ class WorkerProcess:
                     self._asked[id].set_result(answer_heard(said))
 
 
-# Place: a number among the processes of a run, and whoever has it.
+# Slot: a number among the workers of a run, and the processes in it.
 
 Renewal = asyncio.Future[bool]
 """Whether another process has taken the place; asked for by a rolling restart."""
@@ -259,18 +259,18 @@ class WorkerSlot:
         return self._promised
 
     def break_promise(self) -> None:
-        """Tell whoever waits for a process to be ready, if anybody does, not to."""
+        """Tell a task that waits for a process to be ready, if there is one, not to."""
         settle(self._promised, False)
 
     def settle_renewal(self, has_been_renewed: bool) -> None:
-        """Tell whoever asked, if anybody did."""
+        """Tell the task that asked, if one did."""
         renewal, self._renewal = self._renewal, None
         settle(renewal, has_been_renewed)
 
     # -- what is known ---------------------------------------------------------------------------
 
-    def members(self, now_s: float) -> list[SeenProcess]:
-        """Whoever has the place, or nobody, and whoever leaves it."""
+    def workers(self, now_s: float) -> list[SeenProcess]:
+        """The process that has the place, if any, and one that leaves it."""
         found = [SeenProcess(self._report(now_s), self.process, self.successor)]
         if self.leaving is not None:
             leaver = ProcessReport(
@@ -309,7 +309,7 @@ class WorkerSlot:
 
 @attrs.frozen
 class SeenProcess:
-    """A member of the crew (`health.crew.Member`)."""
+    """A `Worker` as it was a moment ago."""
 
     _report: ProcessReport
     _process: WorkerProcess | None
@@ -320,8 +320,8 @@ class SeenProcess:
         return self._report
 
     async def ask(self, request: Request) -> Answer | None:
-        """Its answer, if anybody is there. What is to be changed is said to its successor too,
-        whose letter may be older than that.
+        """Its answer, if a process is there. A change is sent to its successor too,
+        whose `WorkerStart` may be older than that.
         """
         asked = [] if self._process is None else [self._process.ask(request)]
         if self._successor is not None and request.method == "POST":
@@ -331,12 +331,12 @@ class SeenProcess:
 
 
 def settle(renewal: Renewal | None, has_been_renewed: bool) -> None:
-    """Tell whoever waits for it."""
+    """Set the result for the tasks that wait for it."""
     if renewal is not None and not renewal.done():
         renewal.set_result(has_been_renewed)
 
 
-# Booting: the command line of a Python that runs a part of ours as a process of its own.
+# Boot command: the command line of a Python that runs a part of ours as a process of its own.
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 

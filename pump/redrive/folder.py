@@ -7,7 +7,7 @@
 
 A run with a record and without `done.json` was cut short: the same plan goes on with it. One
 without a record has sent nothing, such as a dry run that was killed: the next run removes it, and
-takes a snapshot of its own. Whatever the plan, nobody sends again what any run in the folder has
+takes a snapshot of its own. Whatever the plan, no run sends again what any run in the folder has
 recorded as sent.
 """
 
@@ -102,7 +102,7 @@ class RedriveFolder:
 
 
 class QueueFolder:
-    """The runs of one dead-letter queue, for whoever holds the lock. Blocking."""
+    """The runs of one dead-letter queue, for the holder of the lock. Blocking."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -147,7 +147,7 @@ class QueueFolder:
 
 
 def default_folder(plan: Plan) -> Path:
-    """Where the runs of a queue are kept when nobody names a place."""
+    """Where the runs of a queue are kept by default."""
     name = _UNFIT.sub("-", plan.queue.rsplit("/", 1)[-1])[:60]
     return DEFAULT_BASE / f"{name}-{plan.source_id}"
 
@@ -180,12 +180,10 @@ def _claim(path: Path, plan: Plan) -> None:
     ours = {"gateway": plan.gateway, "queue": plan.queue}
     found = _read(path / "queue.json")
     if found is None:
-        strangers = [
-            each.name for each in path.iterdir() if each.name not in ("lock", "queue.json")
-        ]
-        if strangers:
+        foreign = [each.name for each in path.iterdir() if each.name not in ("lock", "queue.json")]
+        if foreign:
             raise ConfigurationError(
-                "--run", str(path), f"holds {strangers[0]!r}; name a new or empty folder"
+                "--run", str(path), f"holds {foreign[0]!r}; name a new or empty folder"
             )
         _write(path / "queue.json", ours)
     elif found != ours:
@@ -288,7 +286,7 @@ def place_of(url: str) -> str:
 # | `{"removed": […]}`                 | after their removal        | nothing is left to do     |
 # | `{"refused": […]}`                 | after a send               | the target refused them   |
 #
-# A process that dies leaves half a line at most, and nobody ever goes on writing that file.
+# A process that dies leaves half a line at most, and no other one goes on writing that file.
 
 SUFFIX = ".record"
 
@@ -327,7 +325,7 @@ class RecordedProgress:
                     self._read_file(path)
 
     def sent_at_s(self, entry: str) -> float | None:
-        """When it was recorded as sent, until it is removed; None when nobody said."""
+        """When it was recorded as sent, until it is removed; None when unknown."""
         return self._sent_at_s.get(entry)
 
     def note_sent(self, entries: Iterable[str], at_s: float | None) -> None:
@@ -468,7 +466,7 @@ class RedriveCounts:
     held: int = 0
     """Not selected: received, and handed back untouched."""
     lost_leases: int = 0
-    """Leases that ran out in hand; the broker delivers those messages again."""
+    """Leases that ran out while held; the broker delivers those messages again."""
     first_refusal: str = ""
 
     def __add__(self, other: RedriveCounts) -> RedriveCounts:
@@ -482,7 +480,7 @@ class RedriveCounts:
         )
 
 
-# Ending: when a redrive has met everything that it can meet. Pure.
+# End: when a redrive has met everything that it can meet. Pure.
 #
 # | left to do | nothing came for       | others hold    | it is over                            |
 # |------------|------------------------|----------------|---------------------------------------|
@@ -500,11 +498,11 @@ _BIT_MORE_S = 5.0
 
 @attrs.frozen(kw_only=True)
 class Silence:
-    """How long nothing has come, and who may still have something."""
+    """How long nothing has come, and what may still be held elsewhere."""
 
     look_count: int = 0
     since_s: float = 0.0
-    in_other_hands: int | None = None
+    held_elsewhere: int | None = None
     """None when the broker does not say."""
 
 
@@ -516,7 +514,7 @@ def is_over(left: int, silence: Silence, *, lease_s: float, is_resumed: bool) ->
         return False
     if silence.since_s >= lease_s + _BIT_MORE_S:
         return True
-    if silence.in_other_hands != 0:
+    if silence.held_elsewhere != 0:
         return False
     return not is_resumed or silence.since_s >= _SURE_S
 

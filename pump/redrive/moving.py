@@ -120,44 +120,46 @@ class RedriveMover:
         producer = self._gateway.producer(task.target)
         sender = RedriveSender(producer, task.target, record, self._clock)
         sender.doubt(self._known.in_doubt)
-        hand = Hand(
+        reader = LeasedReader(
             self._gateway, task.queue, lease_s=task.lease_s, batch=task.batch, clock=self._clock
         )
         try:
-            async with hand:
-                await self._move(hand, sender, record)
-                self._count(held=len(hand))
+            async with reader:
+                await self._move(reader, sender, record)
+                self._count(held=len(reader))
         finally:
-            self._count(lost_leases=hand.lost_count)
+            self._count(lost_leases=reader.lost_count)
             await producer.aclose()
             record.close()
 
-    async def _move(self, hand: Hand, sender: RedriveSender, record: RedriveRecord) -> None:
+    async def _move(
+        self, reader: LeasedReader, sender: RedriveSender, record: RedriveRecord
+    ) -> None:
         self._last_s = self._clock.now_s()
-        while not self._stopping.is_set() and not await self._is_over(hand, record):
-            received = await hand.receive()
+        while not self._stopping.is_set() and not await self._is_over(reader, record):
+            received = await reader.receive()
             self._looks = 0 if received else self._looks + 1
             if not received:
                 continue
             self._last_s = self._clock.now_s()
             # Another task may have sent it, and lost its lease before it could remove it.
             await self._read_others(record)
-            await self._take(received, hand, sender, record)
+            await self._take(received, reader, sender, record)
 
-    async def _is_over(self, hand: Hand, record: RedriveRecord) -> bool:
+    async def _is_over(self, reader: LeasedReader, record: RedriveRecord) -> bool:
         left = self._recount()
         if left > 0 and self._looks:
             await self._read_others(record)
             left = self._recount()
-        self.is_full = hand.is_full
-        if hand.is_full:
+        self.is_full = reader.is_full
+        if reader.is_full:
             return True
         silence = Silence(look_count=self._looks)
         if left > 0 and self._looks > 1:
             silence = Silence(
                 look_count=self._looks,
                 since_s=self._clock.now_s() - self._last_s,
-                in_other_hands=await self._in_other_hands(len(hand)),
+                held_elsewhere=await self._held_elsewhere(len(reader)),
             )
         task = self._task
         return is_over(left, silence, lease_s=task.lease_s, is_resumed=task.is_resumed)
@@ -168,7 +170,7 @@ class RedriveMover:
         self._left -= sum(is_among(entry, self._selected) for entry in gone)
         return self._left
 
-    async def _in_other_hands(self, held_count: int) -> int | None:
+    async def _held_elsewhere(self, held_count: int) -> int | None:
         try:
             stats = await self._gateway.admin().stats(self._task.queue)
         except (GatewayError, UnsupportedOperation):
@@ -176,20 +178,24 @@ class RedriveMover:
         return max(0, stats.in_flight - held_count)
 
     async def _take(
-        self, received: Sequence[Delivery], hand: Hand, sender: RedriveSender, record: RedriveRecord
+        self,
+        received: Sequence[Delivery],
+        reader: LeasedReader,
+        sender: RedriveSender,
+        record: RedriveRecord,
     ) -> None:
         fates = [self._fate(each) for each in received]
         by_fate = {
             fate: [d for d, its in zip(received, fates, strict=True) if its is fate]
             for fate in DeadLetterFate
         }
-        await self._remove(by_fate[DeadLetterFate.REMOVE], hand, record)
+        await self._remove(by_fate[DeadLetterFate.REMOVE], reader, record)
         for batch in batches(
             by_fate[DeadLetterFate.SEND], self._pace.most_at_once(self._task.batch)
         ):
             if not await self._pace.wait_for(len(batch), self._stopping):
                 return
-            await self._send(batch, hand, sender, record)
+            await self._send(batch, reader, sender, record)
 
     def _fate(self, delivery: Delivery) -> DeadLetterFate:
         entry = entry_of(delivery)
@@ -203,9 +209,13 @@ class RedriveMover:
         self._chosen.note(self._known.take_started())
 
     async def _send(
-        self, batch: Sequence[Delivery], hand: Hand, sender: RedriveSender, record: RedriveRecord
+        self,
+        batch: Sequence[Delivery],
+        reader: LeasedReader,
+        sender: RedriveSender,
+        record: RedriveRecord,
     ) -> None:
-        sent = await sender.send(batch, holds=hand.holds, stopping=self._stopping)
+        sent = await sender.send(batch, holds=reader.holds, stopping=self._stopping)
         for delivery, at_s in sent.accepted.items():
             self._known.note_sent([entry_of(delivery)], at_s)
         refused = [entry_of(delivery) for delivery, _ in sent.refused]
@@ -215,16 +225,16 @@ class RedriveMover:
         for delivery, error in sent.refused:
             self._count(refused=1, first_refusal=f"{delivery.message.id}: {error}")
         self._count(sent=len(sent.accepted), repeated=sent.repeated_count)
-        await self._remove(list(sent.accepted), hand, record)
+        await self._remove(list(sent.accepted), reader, record)
 
     async def _remove(
-        self, deliveries: Sequence[Delivery], hand: Hand, record: RedriveRecord
+        self, deliveries: Sequence[Delivery], reader: LeasedReader, record: RedriveRecord
     ) -> None:
         task = self._task
         if not deliveries:
             return
         await self._rows.write([(each, self._sent_at_s(each)) for each in deliveries], task.target)
-        removal = await hand.remove(deliveries)
+        removal = await reader.remove(deliveries)
         removed = [entry_of(each) for each in removal.gone]
         self._known.note_removed(removed)
         await asyncio.to_thread(record.removed, removed)
@@ -255,7 +265,7 @@ def batches(deliveries: Sequence[Delivery], most: int) -> list[list[Delivery]]:
     return made
 
 
-# Chosen: which of the dead letters that come are those that were selected. Pure.
+# Selection: which of the dead letters that come are those that were selected. Pure.
 #
 # | the snapshot saw        | selected are                                                         |
 # |-------------------------|----------------------------------------------------------------------|
@@ -337,7 +347,7 @@ class Pace:
         self._at_s = now_s
 
 
-# Hand: dead letters that were received, kept under lease until they are removed or handed back.
+# Held dead letters: received, kept under lease until they are removed or handed back.
 
 _log = get_logger("pump.redrive")
 _LOOK_S = 1.0
@@ -351,7 +361,7 @@ class Removal:
     error: GatewayError | None = None
 
 
-class Hand:
+class LeasedReader:
     """`async with Hand(…)`: at the end, whatever it still holds is handed back."""
 
     def __init__(
@@ -456,7 +466,7 @@ class Hand:
             each for answer in answers if not isinstance(answer, BaseException) for each in answer
         ]
         failures = [answer for answer in answers if isinstance(answer, BaseException)]
-        # What the others brought is in hand: it must be kept, whatever became of one call.
+        # What the others brought is held: it must be kept, whatever became of one call.
         if failures and not received:
             raise failures[0]
         return received
@@ -511,7 +521,7 @@ class RedriveSender:
         self._in_doubt: set[str] = set()
 
     def doubt(self, entries: set[str]) -> None:
-        """These may have been sent by somebody who did not live to say so."""
+        """These may have been sent by a process that died before it recorded that."""
         self._in_doubt |= entries
 
     async def send(

@@ -32,7 +32,7 @@ _log = get_logger("pump.redrive")
 
 
 class LedgerRows:
-    """`async with LedgerRows(…)`: rows for a ledger that nobody else has open in this process.
+    """`async with LedgerRows(…)`: rows for a ledger that is not open elsewhere in this process.
 
     Unlike the ledger itself it forgives no disk: a row is there when `write` returns. Without a
     ledger it writes nothing.
@@ -226,7 +226,7 @@ def _body(message: Message) -> str | None:
         return None
 
 
-# Arrow: dead letters in Parquet files. Whoever calls needs pyarrow; importing this does not.
+# Arrow: dead letters in Parquet files. Calls need pyarrow; importing this does not.
 
 _ROWS_AT_ONCE = 65_536
 

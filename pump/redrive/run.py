@@ -19,7 +19,7 @@ import attrs
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import Throttled
 from ..ports import Gateway
-from ..queue_browser import Seen, survey
+from ..queue_browser import Seen, browse
 from .folder import Plan, QueueFolder, RecordedProgress, RedriveCounts, RedriveFolder, lease_for
 from .moving import RedriveMover, Task
 from .rows import KEY_LENGTH, LedgerRows, SnapshotWriter, is_among, row_of
@@ -94,7 +94,7 @@ async def prepare(
             with _interrupting(selector):
                 await asyncio.to_thread(_begin, run, selector, seen, waiting)
         except BaseException:
-            # Nothing was sent: nobody needs what there is of it.
+            # Nothing was sent: what there is of it is not needed.
             await asyncio.shield(asyncio.to_thread(run.remove))
             raise
     return await asyncio.to_thread(_prepared, folder, run, plan, is_resumed)
@@ -223,7 +223,7 @@ async def take_snapshot(
     writer = await asyncio.to_thread(SnapshotWriter, path)
     rows = _RowWriter(writer, on_seen)
     try:
-        async with survey(gateway, queue, clock=clock) as batches:
+        async with browse(gateway, queue, clock=clock) as batches:
             try:
                 async for batch in batches:
                     await rows.add(batch)

@@ -31,7 +31,7 @@ class Selector(Protocol):
         """
 
     def interrupt(self) -> None:
-        """Have what runs in another thread fail soon: nobody waits for it any more."""
+        """Have what runs in another thread fail soon: it is not waited for any more."""
 
 
 @attrs.frozen(kw_only=True)
@@ -42,7 +42,7 @@ class Picture:
     groups: tuple[tuple[str, str, int], ...] = ()
     """Type, reason and number, the most first."""
     oldest: datetime | None = None
-    """Rejected at, or made at where nobody said."""
+    """Rejected at, or made at where that is unknown."""
     newest: datetime | None = None
     examples: tuple[dict[str, Any], ...] = ()
 

@@ -16,7 +16,7 @@ from ..message import Message
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..ports import Gateway
-from ..queue_browser import survey
+from ..queue_browser import browse
 from .fingerprint import fingerprint_of
 from .tables import SNAPSHOT
 
@@ -49,7 +49,7 @@ async def take_snapshot(
         for queue in queues:
             count = 0
             waiting: list[tuple[Any, ...]] = []
-            async with survey(gateway, queue, clock=clock) as batches:
+            async with browse(gateway, queue, clock=clock) as batches:
                 try:
                     async for batch in batches:
                         now_us = round(clock.time_s() * 1e6)

@@ -54,20 +54,20 @@ def count_tasks(left: int, slots: int, asked: int | None) -> int:
     return max(1, min(slots, -(-left // _MESSAGES_A_TASK)))
 
 
-async def run_errands(
+async def run_redrive_tasks(
     spark: Any,
-    errand: RedriveTask,
+    redrive_task: RedriveTask,
     tasks: int,
     *,
     stopping: asyncio.Event,
     on_moved: Callable[[RedriveCounts], None] = lambda counts: None,
     clock: Clock = SYSTEM_CLOCK,
-) -> ErrandEnd:
+) -> RedriveTaskResult:
     """Run the tasks to their end, or to the end of their batches when told to stop.
 
     Each has its share of the rate. Cancelled, it kills them. `JobFailed` when Spark gave up.
     """
-    folder = RedriveFolder(errand.task.folder)
+    folder = RedriveFolder(redrive_task.task.folder)
     await asyncio.to_thread(folder.stop.unlink, missing_ok=True)
     watching = asyncio.create_task(
         _watch_progress(folder, stopping, on_moved, clock), name="progress"
@@ -75,10 +75,10 @@ async def run_errands(
     group = f"pumphouse-{new_id()}"
     try:
         job = asyncio.ensure_future(
-            asyncio.to_thread(_collect, spark, _shared(errand, tasks), tasks, group)
+            asyncio.to_thread(_collect, spark, _shared(redrive_task, tasks), tasks, group)
         )
         try:
-            return sum(await asyncio.shield(job), ErrandEnd())
+            return sum(await asyncio.shield(job), RedriveTaskResult())
         except asyncio.CancelledError:
             await asyncio.to_thread(spark.sparkContext.cancelJobGroup, group)
             await asyncio.wait([job])
@@ -88,18 +88,22 @@ async def run_errands(
         await asyncio.wait([watching])
 
 
-def _shared(errand: RedriveTask, tasks: int) -> RedriveTask:
-    rate = errand.task.rate
+def _shared(redrive_task: RedriveTask, tasks: int) -> RedriveTask:
+    rate = redrive_task.task.rate
     share = None if rate is None else rate / tasks
-    return attrs.evolve(errand, task=attrs.evolve(errand.task, rate=share))
+    return attrs.evolve(redrive_task, task=attrs.evolve(redrive_task.task, rate=share))
 
 
-def _collect(spark: Any, errand: RedriveTask, tasks: int, group: str) -> list[ErrandEnd]:
+def _collect(
+    spark: Any, redrive_task: RedriveTask, tasks: int, group: str
+) -> list[RedriveTaskResult]:
     context = spark.sparkContext
     context.setJobGroup(group, f"pump redrive in {tasks} tasks")
     numbers = context.parallelize(range(tasks), tasks)
     try:
-        ends: list[ErrandEnd] = numbers.mapPartitions(partial(run_errand, errand)).collect()
+        ends: list[RedriveTaskResult] = numbers.mapPartitions(
+            partial(run_redrive_task, redrive_task)
+        ).collect()
     except Exception as error:  # broad: Py4J, the JVM and the network have errors of their own
         raise JobFailed(_cause(error)) from None
     return ends
@@ -181,7 +185,7 @@ class SparkSelector:
 
     @contextmanager
     def _confined(self) -> Iterator[None]:
-        """A condition reaches no file: it may be somebody else's text."""
+        """A condition reaches no file: it may come from another user."""
         before = self._spark.conf.get(_SQL_ON_FILES)
         self._spark.conf.set(_SQL_ON_FILES, "false")
         try:
@@ -220,7 +224,7 @@ class RedriveTask:
 
 
 @attrs.frozen(kw_only=True)
-class ErrandEnd:
+class RedriveTaskResult:
     """What became of one task, or of all of them."""
 
     counts: RedriveCounts = RedriveCounts()
@@ -228,37 +232,39 @@ class ErrandEnd:
     """It ended because the broker gives no more while so many are held."""
     failures: tuple[Exception, ...] = ()
 
-    def __add__(self, other: ErrandEnd) -> ErrandEnd:
-        return ErrandEnd(
+    def __add__(self, other: RedriveTaskResult) -> RedriveTaskResult:
+        return RedriveTaskResult(
             counts=self.counts + other.counts,
             is_full=self.is_full or other.is_full,
             failures=self.failures + other.failures,
         )
 
 
-def run_errand(errand: RedriveTask, partition: Iterable[int]) -> Iterator[ErrandEnd]:
+def run_redrive_task(
+    redrive_task: RedriveTask, partition: Iterable[int]
+) -> Iterator[RedriveTaskResult]:
     """Run one task, and yield how it ended.
 
     Errors of ours are returned: Spark would try again in vain, and the driver says them in one
     line. What is raised is a defect, or a machine's.
     """
-    if errand.prepare is not None:
-        errand.prepare()
+    if redrive_task.prepare is not None:
+        redrive_task.prepare()
     for _ in partition:
-        yield asyncio.run(_run(errand))
+        yield asyncio.run(_run(redrive_task))
 
 
-async def _run(errand: RedriveTask) -> ErrandEnd:
-    folder = RedriveFolder(errand.task.folder)
+async def _run(redrive_task: RedriveTask) -> RedriveTaskResult:
+    folder = RedriveFolder(redrive_task.task.folder)
     if not await asyncio.to_thread(folder.path.is_dir):
         remedy = "a task's machine does not see this folder; name one that all of them share"
         unseen = ConfigurationError("--run", str(folder.path), remedy)
-        return ErrandEnd(failures=(unseen,))
+        return RedriveTaskResult(failures=(unseen,))
     selected, _ = await asyncio.to_thread(entries_in, folder.selection)
-    gateway = gateway_from_url(errand.gateway, SYSTEM_CLOCK)
-    rows = LedgerRows(errand.ledger, gateway.capabilities.gateway)
+    gateway = gateway_from_url(redrive_task.gateway, SYSTEM_CLOCK)
+    rows = LedgerRows(redrive_task.ledger, gateway.capabilities.gateway)
     stopping = asyncio.Event()
-    mover = RedriveMover(gateway, errand.task, selected, rows=rows, stopping=stopping)
+    mover = RedriveMover(gateway, redrive_task.task, selected, rows=rows, stopping=stopping)
     watching = asyncio.create_task(_watch_stop_marker(folder, stopping), name="stop marker")
     failures: tuple[Exception, ...] = ()
     try:
@@ -270,7 +276,7 @@ async def _run(errand: RedriveTask) -> ErrandEnd:
     finally:
         watching.cancel()
         await gateway.aclose()
-    return ErrandEnd(counts=mover.counts, is_full=mover.is_full, failures=failures)
+    return RedriveTaskResult(counts=mover.counts, is_full=mover.is_full, failures=failures)
 
 
 async def _watch_stop_marker(folder: RedriveFolder, stopping: asyncio.Event) -> None:

@@ -23,7 +23,7 @@ _FEW_ROWS = 10_000
 """So many are carried in the plan itself."""
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    # Nobody reads the plans, and to write them out takes as long as small queries do.
+    # The plans are not read, and to write them out takes as long as small queries do.
     "spark.sql.maxPlanStringLength": "1000",
 }
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -88,7 +88,7 @@ def spark_engine(session: Any) -> MakeEngine:
 
 
 def _partitioning(session: Any, source: Source) -> dict[str, str]:
-    """As many parts as the ledger is worth, unless somebody has said how many: Spark's 200 take
+    """As many parts as the ledger is worth, unless the session says how many: Spark's 200 take
     longer to plan and start than a small ledger takes to read.
     """
     context = session.sparkContext

@@ -3,8 +3,8 @@
 | in this process                     | `spark_session` gives                                    |
 |-------------------------------------|----------------------------------------------------------|
 | no session                          | a new one with a JVM of its own, both gone at the end    |
-| somebody's session                  | a new session on its context; neither is ever stopped    |
-| somebody's, with other settings     | `ConfigurationError`: what was asked for cannot be had   |
+| another owner's session             | a new session on its context; neither is ever stopped    |
+| another owner's, other settings     | `ConfigurationError`: what was asked for cannot be had   |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import attrs
 
 from ..errors import ConfigurationError
 from ..stores.file_lock import FileLock
-from .jvm import Java, find_java
+from .java import Java, find_java
 
 _ANY_MASTER = "local[*]"
 _SESSION_SETTINGS = {
@@ -254,7 +254,7 @@ def _starting_on(java: Java) -> str:
     return f"{java.source}, Java {java.version}{skipped}"
 
 
-# -- beside somebody's session --------------------------------------------------------------------
+# -- beside another owner's session ---------------------------------------------------------------
 
 
 @contextmanager
@@ -283,7 +283,7 @@ def _already_there(field: str, value: str) -> ConfigurationError:
     )
 
 
-# Beside: a session of our own on somebody's Spark, who notices nothing.
+# Beside: a session of our own on a Spark that another owner runs and that is left as it is.
 
 
 @contextmanager
@@ -355,7 +355,7 @@ def _remove_if_abandoned(folder: Path) -> None:
         if lock.try_acquire():
             shutil.rmtree(folder, ignore_errors=True)
     except OSError:
-        # Another user's, or removed meanwhile: somebody else's business.
+        # Another user's, or removed meanwhile: not ours to report.
         pass
     finally:
         lock.release()

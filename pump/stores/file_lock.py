@@ -52,7 +52,7 @@ class FileLock:
 
 # Forking: what a forked child must let go of at once.
 #
-# A child shares its parent's locks and sockets. Held on to, they outlive the parent: nobody
+# A child shares its parent's locks and sockets. Held on to, they outlive the parent: no process
 # could take over from a host that died, and its clients would not even notice.
 
 _fds: set[int] = set()

@@ -52,7 +52,7 @@ class HandlerTimesFile:
     async def write(self, times: Mapping[str, HandlerTimes]) -> None:
         """Put these in the place of older ones, and leave other subscriptions' as they are.
 
-        Whoever reads meanwhile sees the whole record, old or new. Raises `StorageFailed`.
+        A reader sees the whole record, old or new. Raises `StorageFailed`.
         """
         await in_thread(self._write, dict(times))
 

@@ -15,7 +15,7 @@ A key is free, claimed or done:
 | done    | its retention ends             | free    | nothing                        |
 
 So a process that dies while it handles a key delays that key by a lease, and loses nothing; a
-key that is done stays so for the retention, whoever else still believed to hold it.
+key that is done stays so for the retention, even if another process still believes to hold it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class AlreadyDone:
 
 @attrs.frozen
 class Busy:
-    """Somebody else is handling the key; their claim lasts until `expires_at_s` (Unix time)."""
+    """Another owner is handling the key; its claim lasts until `expires_at_s` (Unix time)."""
 
     expires_at_s: float
 

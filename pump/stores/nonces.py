@@ -1,4 +1,4 @@
-"""Nonces: which sealed messages were seen, so that a copy of one is not handled again.
+"""Nonces: which encrypted messages were seen, so that a copy of one is not handled again.
 
 A nonce is free, claimed by a holder (the broker's message it arrived on) or done:
 
@@ -12,7 +12,7 @@ A nonce is free, claimed by a holder (the broker's message it arrived on) or don
 | done    | claim                            | done    | False              |
 | any     | its time ends                    | free    | nothing            |
 
-Unlike an inbox's, a claim has no owner that could die: whoever is given the broker's message
+Unlike an inbox's, a claim has no owner that could die: a consumer that receives the message
 again is given its nonce again.
 """
 

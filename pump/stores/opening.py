@@ -52,7 +52,7 @@ async def to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # looked at, so that nobody complains that it was not
+            task.exception()  # retrieved, so that asyncio does not log that it was not
         raise
 
 
@@ -61,7 +61,7 @@ async def open_database(
 ) -> aiosqlite.Connection:
     """Return a connection in WAL mode and in autocommit; transactions are begun explicitly."""
     connection = aiosqlite.connect(path, isolation_level=None, timeout=BUSY_S)
-    # An inbox that nobody closed must not keep its process from ending. The worker was the
+    # An inbox that was not closed must not keep its process from ending. The worker was the
     # connection itself before aiosqlite 0.22.
     worker: Any = getattr(connection, "_thread", connection)
     worker.daemon = True

@@ -55,7 +55,7 @@ class SpillStore(Protocol):
         """Return once the message is durable."""
 
     async def claim(self, *, now_s: float, lease_s: float, most: int) -> Sequence[SpilledMessage]:
-        """The oldest ones that nobody else is sending, now ours until the lease ends."""
+        """The oldest ones that no other process is sending, now ours until the lease ends."""
 
     async def remove(self, ids: Sequence[str]) -> None:
         """Forget messages that were sent."""
@@ -64,7 +64,7 @@ class SpillStore(Protocol):
         """Everything that waits, oldest first."""
 
     async def count(self) -> int:
-        """How many wait, those included that somebody is sending."""
+        """How many wait, those included that are being sent."""
 
 
 class MemorySpill:

@@ -98,7 +98,7 @@ class SqliteInbox:
         batch = self._batch
         batch.marks.append(Mark(key, owner, now_s + self._retention_s))
         async with self._opened() as files:
-            # Whoever is first commits for all who came meanwhile. When that one is cancelled or
+            # The first caller commits for all that came meanwhile. When it is cancelled or
             # fails, the next one tries: to write a mark twice does no harm.
             if not batch.is_written:
                 self._batch = _MarkBatch()
@@ -144,7 +144,7 @@ class SqliteInbox:
 
     async def _fence(self, marks: aiosqlite.Connection, held: Held, now_s: float) -> None:
         row = await self._table.look(marks, held.key)
-        # No row: the claim ran out and was pruned, and nobody has taken the key since.
+        # No row: the claim ran out and was pruned, and no other owner has taken the key since.
         if row is None:
             return
         if row.owner != held.owner:
@@ -328,7 +328,7 @@ class InboxTable:
     async def prune(
         self, connection: aiosqlite.Connection, *, now_s: float, max_count: int
     ) -> None:
-        """Remove expired rows, so many at most that nobody waits long."""
+        """Remove expired rows, so many at most that no caller waits long."""
         await self.run(connection, _PRUNE, now_s, max_count)
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""An errand of the contract suite in another process: reach a queue that a gateway says it shares.
+"""A task of the contract suite in another process: reach a queue that a gateway says it shares.
 
 The process has a folder of its own to work in, and notes what else of the machine it used: a
 gateway that spans machines needs none of it.
@@ -26,18 +26,18 @@ from ..subscription import Subscription
 from .virtual_clock import VirtualClock
 
 LIMIT_S = 30.0
-"""Real seconds that an errand may take, a new interpreter included."""
+"""Real seconds that a task may take, a new interpreter included."""
 _LOOKS = 50
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 # What must be so before anything can be imported there.
 _START = """
 import os, pickle, sys, tempfile
 sys.dont_write_bytecode = True
-sys.path[:], folder, errand = pickle.load(sys.stdin.buffer)
+sys.path[:], folder, task = pickle.load(sys.stdin.buffer)
 os.chdir(folder)
 tempfile.tempdir = folder
 from pump.testing.another_process import serve
-serve(folder, errand)
+serve(folder, task)
 """
 
 
@@ -66,13 +66,13 @@ class ProcessAnswer:
     """Files that were written, databases and sockets that were used, outside of the folder."""
 
 
-async def run(errand: ProcessTask) -> ProcessAnswer:
+async def run(task: ProcessTask) -> ProcessAnswer:
     """Do it in a new interpreter with a folder of its own, and say what was found.
 
     Raises RuntimeError, with what the other process said last, when it failed.
     """
     with tempfile.TemporaryDirectory(prefix="elsewhere-") as folder:
-        job = pickle.dumps((sys.path, folder, pickle.dumps(errand)))
+        job = pickle.dumps((sys.path, folder, pickle.dumps(task)))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _START),
             stdin=asyncio.subprocess.PIPE,
@@ -92,9 +92,9 @@ async def run(errand: ProcessTask) -> ProcessAnswer:
     return found
 
 
-def serve(folder: str, errand: bytes) -> None:
-    """Do an errand in this process, and write what was found to standard output."""
-    job: ProcessTask = pickle.loads(errand)
+def serve(folder: str, task: bytes) -> None:
+    """Do a task in this process, and write what was found to standard output."""
+    job: ProcessTask = pickle.loads(task)
     used: dict[str, None] = {}
     sys.addaudithook(_noting(used, Path(folder)))
     found = asyncio.run(_perform(job))
@@ -102,24 +102,24 @@ def serve(folder: str, errand: bytes) -> None:
     sys.stdout.flush()
 
 
-async def _perform(errand: ProcessTask) -> ProcessAnswer:
+async def _perform(task: ProcessTask) -> ProcessAnswer:
     clock: Clock = SYSTEM_CLOCK
-    if errand.now_s is not None:
-        clock = VirtualClock(starts_at_s=errand.now_s)
-    gateway = errand.make(clock)
+    if task.now_s is not None:
+        clock = VirtualClock(starts_at_s=task.now_s)
+    gateway = task.make(clock)
     await gateway.open()
     try:
-        return await _exchange(gateway, errand)
+        return await _exchange(gateway, task)
     finally:
         await gateway.aclose()
 
 
-async def _exchange(gateway: Gateway, errand: ProcessTask) -> ProcessAnswer:
-    consumer = gateway.consumer(errand.subscription)
-    producer = gateway.producer(errand.subscription.queue)
+async def _exchange(gateway: Gateway, task: ProcessTask) -> ProcessAnswer:
+    consumer = gateway.consumer(task.subscription)
+    producer = gateway.producer(task.subscription.queue)
     deliveries: Any = ()
     for _ in range(_LOOKS):
-        deliveries = await consumer.receive(max_count=10, wait_s=errand.poll_s)
+        deliveries = await consumer.receive(max_count=10, wait_s=task.poll_s)
         if deliveries:
             break
         await SYSTEM_CLOCK.sleep(0.05)

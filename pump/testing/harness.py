@@ -63,7 +63,7 @@ class Harness:
         return await self.app.processor.post(request, PostOptions(**options))
 
     async def run_until_idle(self, *, limit: timedelta = timedelta(days=7)) -> None:
-        """Let time pass until every subscribed queue is empty and nothing is in hand.
+        """Let time pass until every subscribed queue is empty and nothing is in flight.
 
         Raises TimeoutError when that has not come to pass after `limit` of virtual time, and
         whatever made a pump stop for good.

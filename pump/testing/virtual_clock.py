@@ -18,7 +18,7 @@ from ..clock import SYSTEM_CLOCK, Clock, Timer, yield_to_loop
 from ..ids import new_id
 
 START_S = 1_000.0
-"""Where `now_s` starts: not at zero, so that nobody takes a first moment for no moment."""
+"""Where `now_s` starts: not at zero, so that a first moment is never taken for no moment."""
 EPOCH_S = 1_750_000_000.0
 """Where `time_s` starts: 15 June 2025, 15:06:40 UTC."""
 

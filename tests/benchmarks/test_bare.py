@@ -14,9 +14,12 @@ pytestmark = pytest.mark.slow
     [
         ("if self._telemetry is not None:\n    tell()\nwork()", "work()"),
         ("if self.telemetry is None:\n    work()\nelse:\n    watched()", "work()"),
-        ("if sealing is not None:\n    unseal()\nelif body.startswith(MAGIC):\n    fail()", "pass"),
+        (
+            "if encryption is not None:\n    decrypt()\nelif body.startswith(MAGIC):\n    fail()",
+            "pass",
+        ),
         ("tells = self._emit is not None or wants_delivery_lines()", "tells = False"),
-        ("if self._sealing is None and body.startswith(MAGIC):\n    fail()\nsend()", "send()"),
+        ("if self._encryption is None and body.startswith(MAGIC):\n    fail()\nsend()", "send()"),
         ("if self._failure is not None:\n    fail()", "if self._failure is not None:\n    fail()"),
     ],
 )
@@ -35,5 +38,5 @@ def test_when_a_bare_copy_is_made_then_nothing_on_a_messages_way_asks_for_listen
 
     for path in [*tmp_path.glob("pump/loop/*.py"), tmp_path / "pump/posting.py"]:
         source = path.read_text()
-        for question in ("telemetry is", "sealing is", "emit is", "wants_delivery_lines()"):
+        for question in ("telemetry is", "encryption is", "emit is", "wants_delivery_lines()"):
             assert question not in source, path.name

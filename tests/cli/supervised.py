@@ -19,8 +19,8 @@ from pump.testing.virtual_clock import VirtualClock
 class FakeProcess(WorkerProcess):
     """Ready when the test says so; told to end, it does, unless it hangs."""
 
-    def __init__(self, number: int, pid: int, standing: DesiredStates, clock: VirtualClock) -> None:
-        self.number, self.standing = number, dict(standing)
+    def __init__(self, number: int, pid: int, desired: DesiredStates, clock: VirtualClock) -> None:
+        self.number, self.desired = number, dict(desired)
         self.is_ready = self.was_told = self.will_be_ready = self.hangs = False
         self.orders: list[str] = []
         self.requests: list[Request] = []
@@ -64,10 +64,10 @@ class Rig:
         self.supervisor = Supervisor(self.start, count, self.clock, until_empty=until_empty)
         self.running: asyncio.Task[ExitCode] | None = None
 
-    async def start(self, number: int, standing: DesiredStates) -> WorkerProcess:
+    async def start(self, number: int, desired: DesiredStates) -> WorkerProcess:
         if self.failure is not None:
             raise self.failure
-        made = FakeProcess(number, 100 + len(self.started), standing, self.clock)
+        made = FakeProcess(number, 100 + len(self.started), desired, self.clock)
         made.will_be_ready = self.are_ready
         self.started.append(made)
         return made
@@ -81,7 +81,7 @@ class Rig:
         return sorted(each.number for each in self.started if not each.has_ended)
 
     def states(self) -> list[ProcessState]:
-        return [each.report().state for each in self.supervisor.members()]
+        return [each.report().state for each in self.supervisor.workers()]
 
     async def result(self) -> ExitCode:
         assert self.running is not None

@@ -20,7 +20,7 @@ from pump.processes.ipc import (
 
 LETTER = WorkerStart(
     number=2,
-    is_spokesman=False,
+    announces_start=False,
     options=RunOptions(
         target="app:app",
         gateway="sqs://user:secret@host",
@@ -28,7 +28,7 @@ LETTER = WorkerStart(
         telemetry=("otlp", "prometheus"),
         until_empty=True,
     ),
-    standing={"orders": Order(asked=DesiredState.PAUSE, concurrency=7)},
+    desired={"orders": Order(asked=DesiredState.PAUSE, concurrency=7)},
 )
 
 

@@ -34,13 +34,13 @@ def test_when_the_end_was_heard_then_it_does_not_give_up(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = ends
-    lifeline = ParentWatchdog(ours)
+    watchdog = ParentWatchdog(ours)
     has_given_up = threading.Event()
     before = set(threading.enumerate())
-    lifeline.watch(has_given_up.set)
+    watchdog.watch(has_given_up.set)
     [watcher] = set(threading.enumerate()) - before
 
-    lifeline.is_heard.set()
+    watchdog.is_heard.set()
     theirs.close()
 
     watcher.join(PATIENCE_S)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pump.spark import jvm as java_module, session
+from pump.spark import java as java_module, session
 
 from ..spark_java.javas import a_java, a_program
 from .conftest import Pump

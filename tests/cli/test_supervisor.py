@@ -66,11 +66,11 @@ async def test_one_that_dies_again_and_again_is_restarted_ever_later() -> None:
             await rig.clock.advance(0.2)
             assert len(rig.started) == count + 1
 
-        [member] = rig.supervisor.members()
-        assert (member.report().restarts, member.report().last_end) == (4, "SIGKILL")
-        assert member.report().failing_s is not None
+        [worker] = rig.supervisor.workers()
+        assert (worker.report().restarts, worker.report().last_end) == (4, "SIGKILL")
+        assert worker.report().failing_s is not None
         await rig.clock.advance(STEADY_S)
-        assert rig.supervisor.members()[0].report().failing_s is None
+        assert rig.supervisor.workers()[0].report().failing_s is None
         rig.started[-1].end(1)
         await rig.clock.advance(0.6)
         assert len(rig.started) == 6
@@ -131,28 +131,28 @@ async def test_with_until_empty_all_end_by_themselves_and_none_starts_too_late()
 async def test_what_is_asked_while_a_process_is_being_made_is_in_its_letter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    standing: dict[str, Order] = {}
+    desired: dict[str, Order] = {}
     paused = Order(asked=DesiredState.PAUSE)
     letters: list[WorkerStart] = []
 
     async def start(letter: WorkerStart, clock: Clock) -> None:
-        standing["work"] = paused
+        desired["work"] = paused
         letters.append(WorkerStart.of(letter.as_message()))
 
     monkeypatch.setattr(WorkerProcess, "start", start)
-    await Starter(RunOptions(target="app:app")).start(1, standing)
+    await Starter(RunOptions(target="app:app")).start(1, desired)
 
-    assert letters[0].standing == {"work": paused}
+    assert letters[0].desired == {"work": paused}
 
 
 async def test_a_process_that_starts_later_is_told_what_was_asked_before() -> None:
     rig = Rig(1)
     async with supervised(rig):
-        assert rig.started[0].standing == {}
+        assert rig.started[0].desired == {}
         paused = Order(asked=DesiredState.PAUSE)
         rig.supervisor.order("work", paused)
 
         rig.started[0].end(1)
         await rig.clock.advance(1)
 
-        assert rig.started[1].standing == {"work": paused}
+        assert rig.started[1].desired == {"work": paused}

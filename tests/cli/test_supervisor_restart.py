@@ -90,8 +90,8 @@ async def test_when_one_has_died_long_ago_then_a_restart_does_not_make_it_look_i
         await rig.clock.advance(1)
 
         assert rig.numbers == [1, 1, 1]
-        [member] = rig.supervisor.members()
-        assert (member.report().restarts, member.report().failing_s) == (1, None)
+        [worker] = rig.supervisor.workers()
+        assert (worker.report().restarts, worker.report().failing_s) == (1, None)
 
 
 async def test_when_a_new_process_is_never_ready_then_another_restart_replaces_it() -> None:
@@ -144,7 +144,7 @@ async def test_what_is_asked_while_a_successor_starts_is_said_to_it_as_well() ->
         look = Request(method="GET", path=("health",))
 
         for request in (pause, look):
-            [(_, answer)] = await ask_all(rig.supervisor.members(), request)
+            [(_, answer)] = await ask_all(rig.supervisor.workers(), request)
             assert answer is not None
 
         assert [each.requests for each in rig.started] == [[pause, look], [pause]]

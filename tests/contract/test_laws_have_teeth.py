@@ -35,9 +35,9 @@ Sabotage = Callable[[pytest.MonkeyPatch], None]
 def reports_twice(patch: pytest.MonkeyPatch) -> None:
     honest = Reporter.settled
 
-    def settled(self: Reporter, endings: Any) -> None:
-        honest(self, endings)
-        honest(self, endings)
+    def settled(self: Reporter, results: Any) -> None:
+        honest(self, results)
+        honest(self, results)
 
     patch.setattr(Reporter, "settled", settled)
 
@@ -47,7 +47,7 @@ def acks_before_the_work(patch: pytest.MonkeyPatch) -> None:
         self._settler.submit(DeliveryResult(delivery, ACK, ACK))
         for _ in range(20):
             await yield_to_loop()
-        await self._conclude(delivery, self._workers)
+        await self._process(delivery, self._workers)
         self._lanes.finish(delivery, is_gone=True)
 
     patch.setattr(Pump, "_work", work)
@@ -134,15 +134,15 @@ def retries_once_more(patch: pytest.MonkeyPatch) -> None:
 def ignores_the_delay(patch: pytest.MonkeyPatch) -> None:
     honest = DeliveryProcessor.__call__
 
-    async def conclude(
+    async def process(
         self: DeliveryProcessor, delivery: Delivery, orders: Orders
     ) -> DeliveryResult | None:
-        ending = await honest(self, delivery, orders)
-        if ending is None or not isinstance(ending.outcome, Defer):
-            return ending
-        return DeliveryResult(delivery, Defer(), ending.outcome)
+        result = await honest(self, delivery, orders)
+        if result is None or not isinstance(result.outcome, Defer):
+            return result
+        return DeliveryResult(delivery, Defer(), result.outcome)
 
-    patch.setattr(DeliveryProcessor, "__call__", conclude)
+    patch.setattr(DeliveryProcessor, "__call__", process)
 
 
 def looks_queues_up_early(patch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def never_asks(patch: pytest.MonkeyPatch) -> None:
 
 
 def tells_no_observer(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Reporter, "_tell", lambda self, ending, emit: None)
+    patch.setattr(Reporter, "_tell", lambda self, result, emit: None)
 
 
 def forgets_what_became_of_it(patch: pytest.MonkeyPatch) -> None:

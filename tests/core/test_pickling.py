@@ -17,7 +17,7 @@ from .specimens import REQUESTS, SIGNALS, VALUES, an_error, error_classes, value
 
 # Parts of a running program: they hold tasks, sockets and handlers, and stay where they are.
 STAYS_HERE = {
-    "Conclude",
+    "DeliveryProcessor",
     "Context",
     "Dispatch",
     "Performer",

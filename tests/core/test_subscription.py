@@ -189,7 +189,8 @@ def test_when_only_the_necessary_is_said_then_the_defaults_are_the_documented_on
     assert subscription.make_channels is MakeChannels.CREATE
     assert subscription.dead_letter_queue is None
     assert subscription.invalid_queue is None
-    assert (subscription.concurrency, subscription.prefetch, subscription.in_hand) == (10, None, 20)
+    assert (subscription.concurrency, subscription.prefetch) == (10, None)
+    assert subscription.max_in_flight == subscription.in_hand == 20
     assert subscription.lease == subscription.drain_timeout == timedelta(seconds=30)
     assert subscription.wait == timedelta(seconds=20)
     assert subscription.renew
@@ -239,7 +240,7 @@ def test_when_concurrency_and_prefetch_are_set_then_in_hand_is_their_sum(
     subscription = Subscription(queue="q", request=dict, concurrency=concurrency, prefetch=prefetch)
 
     expected = concurrency if prefetch is None else prefetch
-    assert subscription.in_hand == concurrency + expected
+    assert subscription.max_in_flight == concurrency + expected
 
 
 def test_when_queues_are_to_be_made_then_the_targets_come_before_the_queue_itself() -> None:

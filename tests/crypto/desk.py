@@ -45,11 +45,11 @@ class Desk:
     async def seal(
         self, message: Message = MESSAGE, *, queue: str = "orders", is_ready_made: bool = False
     ) -> Message:
-        return await self.encryption.seal(message, queue, is_ready_made=is_ready_made)
+        return await self.encryption.encrypt(message, queue, is_ready_made=is_ready_made)
 
     async def open(self, message: Message, **fields: Any) -> Message:
         """What a handler would get, of a first delivery."""
-        return await self.encryption.unseal(delivered(message, **fields))
+        return await self.encryption.decrypt(delivered(message, **fields))
 
 
 OpenDesk = Callable[[Encryption], Awaitable[Desk]]
@@ -68,7 +68,7 @@ def changed(message: Message, **fields: Any) -> Message:
 async def accept(desk: Desk, message: Message, **fields: Any) -> Delivery:
     """Deliver the message, and see that it is accepted."""
     delivery = delivered(message, **fields)
-    assert await desk.encryption.unseal(delivery) == MESSAGE
+    assert await desk.encryption.decrypt(delivery) == MESSAGE
     return delivery
 
 
@@ -76,7 +76,7 @@ async def refuse(desk: Desk, message: Message, **fields: Any) -> Delivery:
     """Deliver the message, and see that it is refused as a replay."""
     delivery = delivered(message, **fields)
     with pytest.raises(NonceReused, match=MESSAGE.id):
-        await desk.encryption.unseal(delivery)
+        await desk.encryption.decrypt(delivery)
     return delivery
 
 

@@ -218,12 +218,12 @@ async def test_when_two_apps_share_an_encryption_then_the_first_to_close_leaves_
     await encryption.start(Counters(), None)
 
     await encryption.aclose()
-    sealed = await encryption.seal(MESSAGE, "orders")
-    assert await encryption.unseal(delivered(sealed)) == MESSAGE
+    sealed = await encryption.encrypt(MESSAGE, "orders")
+    assert await encryption.decrypt(delivered(sealed)) == MESSAGE
     await encryption.aclose()
 
     with pytest.raises(ConfigurationError, match="not open"):
-        await encryption.seal(MESSAGE, "orders")
+        await encryption.encrypt(MESSAGE, "orders")
 
 
 async def test_when_two_apps_open_an_encryption_at_once_then_its_keys_are_still_wiped(

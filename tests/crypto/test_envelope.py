@@ -225,7 +225,7 @@ def test_when_any_bytes_are_parsed_then_nothing_but_the_two_errors_is_raised(bod
         envelope = parse(body)
     except (MalformedEnvelope, UnsupportedVersion):
         return
-    assert envelope.header + envelope.sealed == body
+    assert envelope.header + envelope.ciphertext == body
 
 
 @given(
@@ -245,7 +245,7 @@ def test_when_a_mutated_envelope_is_parsed_then_nothing_but_the_two_errors_is_ra
     except (MalformedEnvelope, UnsupportedVersion):
         return
     assert len(envelope.nonce) == 12
-    assert len(envelope.sealed) >= 16
+    assert len(envelope.ciphertext) >= 16
     assert moment(envelope.encrypted_at_ms).tzinfo is UTC
 
 

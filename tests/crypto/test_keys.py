@@ -160,8 +160,8 @@ async def test_when_a_ring_is_shared_then_the_last_to_close_wipes_it() -> None:
 
     await one.aclose()
 
-    sealed = await two.seal(MESSAGE, "orders")
-    assert await two.unseal(delivered(sealed)) == MESSAGE
+    sealed = await two.encrypt(MESSAGE, "orders")
+    assert await two.decrypt(delivered(sealed)) == MESSAGE
     await two.aclose()
     assert ring.keys[0].is_wiped
 
@@ -172,7 +172,7 @@ async def test_when_a_ring_is_to_be_kept_then_closing_leaves_it_to_its_owner() -
 
     for _ in range(2):
         await encryption.start(Counters(), None)
-        await encryption.seal(MESSAGE, "orders")
+        await encryption.encrypt(MESSAGE, "orders")
         await encryption.aclose()
 
     ring.wipe()
@@ -216,7 +216,7 @@ def test_when_a_key_has_sealed_very_many_messages_then_that_is_warned_of_once(
     log: list[MutableMapping[str, Any]],
 ) -> None:
     key = Key.generate("2026-01")
-    key.sealed_count = aes.WARN_AT - 2
+    key.encrypted_count = aes.WARN_AT - 2
 
     for _ in range(4):
         aes.encrypt(key, b"x", nonce=aes.new_nonce(), associated=b"")

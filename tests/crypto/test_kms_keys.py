@@ -102,7 +102,7 @@ async def test_when_more_keys_are_unwrapped_than_are_kept_then_the_least_used_go
     for _ in range(3):
         key = await keys.active()
         ids.append(key.id)
-        key.sealed_count = 1
+        key.encrypted_count = 1
     fake.calls.clear()
 
     first, second = [await keys.find(key_id) for key_id in ids[:2]]
@@ -125,7 +125,7 @@ async def test_when_many_keys_pass_through_a_small_cache_at_once_then_none_is_gi
     for _ in range(20):
         key = await keys.active()
         ids.append(key.id)
-        key.sealed_count = 1
+        key.encrypted_count = 1
 
     async def use(key_id: str) -> bool:
         return (await keys.find(key_id)).is_wiped
@@ -180,7 +180,7 @@ async def test_when_two_apps_share_kms_keys_then_the_last_to_close_wipes_them(
     keys = make()
     one, two = Encryption(keys), await desk(Encryption(keys))
     await one.start(Counters(), None)
-    sealed = await one.seal(MESSAGE, "orders")
+    sealed = await one.encrypt(MESSAGE, "orders")
 
     await one.aclose()
 
@@ -220,7 +220,7 @@ async def test_when_the_app_closes_while_a_data_key_is_made_then_nobody_is_left_
 
     with pytest.raises(KeyUnavailable, match="closed"):
         await sealing
-    assert keys._sealing is None
+    assert keys._active is None
 
 
 def test_when_kms_keys_are_pickled_then_only_their_names_are() -> None:

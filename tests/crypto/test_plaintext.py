@@ -107,7 +107,7 @@ async def test_when_nobody_observes_then_an_alert_is_raised_all_the_same(ring: K
     """R75."""
     encryption = Encryption(ring, plaintext=PlaintextPolicy.ALLOW_WITH_ALERT)
 
-    assert await encryption.unseal(delivered(PLAIN)) == PLAIN
+    assert await encryption.decrypt(delivered(PLAIN)) == PLAIN
 
 
 async def test_when_encryption_is_off_then_each_send_is_plain_warned_of_and_counted(

@@ -232,7 +232,7 @@ async def test_when_a_delivery_is_opened_twice_by_hand_then_that_is_one_sight(
     open_desk = await desk(Encryption(ring, nonces=NonceTracking(store=store, strict=strict)))
     delivery = delivered(await open_desk.seal(), broker_id="b-1")
 
-    opened = [await open_desk.encryption.unseal(delivery) for _ in range(2)]
+    opened = [await open_desk.encryption.decrypt(delivery) for _ in range(2)]
 
     assert opened == [MESSAGE, MESSAGE]
 
@@ -257,7 +257,7 @@ async def test_when_an_id_holds_half_a_character_then_its_nonce_is_tracked_all_t
     message = changed(MESSAGE, id="m\ud83d")
     delivery = delivered(await guarded.seal(message))
 
-    assert await guarded.encryption.unseal(delivery) == message
+    assert await guarded.encryption.decrypt(delivery) == message
 
 
 async def test_when_a_plain_or_unopened_delivery_is_settled_then_nothing_is_written(

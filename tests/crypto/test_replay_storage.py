@@ -106,9 +106,9 @@ async def test_when_an_app_closes_then_what_was_settled_last_is_on_the_disk(
     store = SqliteNonces(tmp_path / "nonces.db")
     encryption = Encryption(ring, nonces=NonceTracking(store=store))
     await encryption.start(Counters(), None)
-    sealed = await encryption.seal(MESSAGE, "orders")
+    sealed = await encryption.encrypt(MESSAGE, "orders")
     delivery = delivered(sealed, broker_id="b-1")
-    await encryption.unseal(delivery)
+    await encryption.decrypt(delivery)
 
     encryption.settled(delivery, is_handled=True)
     await encryption.aclose()
@@ -195,8 +195,8 @@ async def test_when_the_disk_is_still_full_at_the_end_then_closing_says_so_and_g
     store = BrokenNonces()
     encryption = Encryption(ring, nonces=NonceTracking(store=store), clock=clock)
     await encryption.start(Counters(), None)
-    delivery = delivered(await encryption.seal(MESSAGE, "orders"), broker_id="b-1")
-    await encryption.unseal(delivery)
+    delivery = delivered(await encryption.encrypt(MESSAGE, "orders"), broker_id="b-1")
+    await encryption.decrypt(delivery)
     store.is_broken = True
 
     encryption.settled(delivery, is_handled=True)

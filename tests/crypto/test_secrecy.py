@@ -187,7 +187,7 @@ async def test_when_everything_goes_wrong_then_no_log_and_no_traceback_holds_a_k
     )
     with redirect_stdout(printed), redirect_stderr(printed):
         await encryption.start(Counters(), None)
-        sealed = await encryption.seal(MESSAGE, "orders")
+        sealed = await encryption.encrypt(MESSAGE, "orders")
         for message in (
             sealed,
             sealed,
@@ -200,7 +200,7 @@ async def test_when_everything_goes_wrong_then_no_log_and_no_traceback_holds_a_k
             changed(sealed, body=sealed.body[:14] + bytes(8) + sealed.body[22:]),
         ):
             try:
-                await encryption.unseal(delivered(message, broker_id=id(message)))
+                await encryption.decrypt(delivered(message, broker_id=id(message)))
             except PumpError:
                 traceback.print_exc(file=printed)
                 logging.getLogger("app").exception("failed")
@@ -226,8 +226,8 @@ async def test_when_a_message_is_opened_then_neither_its_body_nor_headers_are_lo
     message = a_message("hush-body", headers={"authorization": "hush-header"})
     with redirect_stdout(printed):
         await encryption.start(Counters(), None)
-        await encryption.unseal(delivered(await encryption.seal(message, "orders")))
-        await encryption.unseal(delivered(message))
+        await encryption.decrypt(delivered(await encryption.encrypt(message, "orders")))
+        await encryption.decrypt(delivered(message))
         await encryption.aclose()
 
     assert "message.opened" in printed.getvalue() + caplog.text

@@ -89,8 +89,8 @@ async def test_when_providers_are_pickled_then_the_copies_load_for_themselves(
         )
         copy: Encryption = pickle.loads(pickled)
         await copy.start(Counters(), None)
-        sealed = await copy.seal(MESSAGE, "orders")
-        assert await copy.unseal(delivered(sealed)) == MESSAGE
+        sealed = await copy.encrypt(MESSAGE, "orders")
+        assert await copy.decrypt(delivered(sealed)) == MESSAGE
         await copy.aclose()
         await provider.aclose()
 
@@ -300,7 +300,7 @@ async def test_when_two_apps_share_a_provider_then_the_last_to_close_wipes_its_k
     keys = CallableKeys(fetch)
     one, two = Encryption(keys), await desk(Encryption(keys))
     await one.start(Counters(), None)
-    sealed = await one.seal(MESSAGE, "orders")
+    sealed = await one.encrypt(MESSAGE, "orders")
 
     await one.aclose()
 

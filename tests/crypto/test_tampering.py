@@ -200,14 +200,14 @@ async def test_when_an_envelope_is_mutated_at_random_then_it_opens_to_nothing_bu
     """R63: a fuzz over parser and cipher; nothing but a CryptoError is raised."""
     encryption = Encryption(KeyRing(Key(KEY_ID.decode(), bytes(range(32)))))
     await encryption.start(Counters(), None)
-    sealed = await encryption.seal(MESSAGE, "orders")
+    sealed = await encryption.encrypt(MESSAGE, "orders")
     body = sealed.body
     for position, inserted in edits:
         body = body[:position] + inserted + body[position + len(inserted) :]
     body = body[: cut + 5] if cut % 2 else body
 
     try:
-        opened = await encryption.unseal(delivered(changed(sealed, body=body)))
+        opened = await encryption.decrypt(delivered(changed(sealed, body=body)))
     except CryptoError:
         assert body != sealed.body
     else:

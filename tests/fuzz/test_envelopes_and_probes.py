@@ -62,7 +62,7 @@ def take_apart(body: bytes) -> None:
     """What was taken apart is all of it, in its place."""
     found = parse(body)
     assert is_envelope(body)
-    assert found.header + found.sealed == body
+    assert found.header + found.ciphertext == body
     assert moment(found.encrypted_at_ms).tzinfo is not None
     assert associated_data(found.header, MESSAGE).startswith(len(found.header).to_bytes(4, "big"))
 
@@ -82,7 +82,7 @@ def unseal(fed: tuple[bytes, str, str | None]) -> None:
         )
         await encryption.start(Counters(), None)
         try:
-            await encryption.unseal(a_delivery(message))
+            await encryption.decrypt(a_delivery(message))
         finally:
             await encryption.aclose()
 
@@ -96,8 +96,8 @@ def seal_and_unseal(message: Message) -> None:
     async def run() -> None:
         encryption = Encryption(KeyRing(Key("2026", bytes(range(32)))), clock=VirtualClock())
         await encryption.start(Counters(), None)
-        sealed = await encryption.seal(message, "q")
-        assert await encryption.unseal(a_delivery(sealed)) == message
+        sealed = await encryption.encrypt(message, "q")
+        assert await encryption.decrypt(a_delivery(sealed)) == message
         await encryption.aclose()
 
     asyncio.run(run())

@@ -97,7 +97,7 @@ def envelopes() -> st.SearchStrategy[Message]:
     async def seal(key: Key) -> Message:
         encryption = Encryption(KeyRing(key))
         async with App("memory://", encryption=encryption):
-            return await encryption.seal(plain, "orders")
+            return await encryption.encrypt(plain, "orders")
 
     sealed = [asyncio.run(seal(Key(name, KEY))) for name in ("2026", "1999")]
     bodies = [message.body for message in sealed]

@@ -55,12 +55,12 @@ class FakeMember:
 
 
 class FakeCrew:
-    """A crew (`health.crew.Crew`) of members that do not change."""
+    """A `WorkerGroup` of workers that do not change."""
 
     is_draining = False
 
-    def __init__(self, *members: FakeMember) -> None:
-        self._members = members
+    def __init__(self, *workers: FakeMember) -> None:
+        self._members = workers
         self.orders: dict[str, Order] = {}
 
     def counted(self) -> Counts:
@@ -69,7 +69,7 @@ class FakeCrew:
     def measured(self) -> Families:
         return {}
 
-    def members(self) -> Sequence[Worker]:
+    def workers(self) -> Sequence[Worker]:
         return self._members
 
     def drain(self) -> None:

@@ -14,7 +14,7 @@ def counts(bench: Bench) -> list[int]:
 
 
 async def test_when_paused_in_the_turn_in_which_room_was_made_then_no_receive_begins() -> None:
-    bench = Bench(in_hand=10, stock=1_000)
+    bench = Bench(in_flight=10, stock=1_000)
     await bench.clock.settle()
     assert counts(bench) == [10]
 
@@ -23,13 +23,13 @@ async def test_when_paused_in_the_turn_in_which_room_was_made_then_no_receive_be
     await bench.clock.advance(100)
 
     assert counts(bench) == [10]
-    assert bench.receiver.in_hand == 6
+    assert bench.receiver.in_flight == 6
     await bench.stop()
 
 
 async def test_when_resumed_between_a_pollers_turn_and_its_recall_then_it_goes_on() -> None:
     """The poller saw the pause and waits; the pause is over before anyone has recalled it."""
-    bench = Bench(in_hand=10, stock=1_000)
+    bench = Bench(in_flight=10, stock=1_000)
     await bench.clock.settle()
 
     bench.receiver.give_back(4)
@@ -42,20 +42,20 @@ async def test_when_resumed_between_a_pollers_turn_and_its_recall_then_it_goes_o
 
 
 async def test_when_paused_then_every_credit_of_an_open_receive_is_back() -> None:
-    bench = Bench(in_hand=25, max_pollers=4, stock=10)
+    bench = Bench(in_flight=25, max_pollers=4, stock=10)
     await bench.clock.settle()
-    assert bench.receiver.in_hand == 25
+    assert bench.receiver.in_flight == 25
 
     bench.receiver.pause()
     await bench.clock.settle()
 
     assert bench.broker.under_way == 0
-    assert bench.receiver.in_hand == len(bench.received) == 10
+    assert bench.receiver.in_flight == len(bench.received) == 10
     await bench.stop()
 
 
 async def test_when_resumed_then_one_poller_begins_however_many_there_were() -> None:
-    bench = Bench(in_hand=1_000, max_pollers=4, stock=30)
+    bench = Bench(in_flight=1_000, max_pollers=4, stock=30)
     await bench.clock.settle()
     assert bench.broker.under_way == 4
     bench.receiver.pause()
@@ -70,7 +70,7 @@ async def test_when_resumed_then_one_poller_begins_however_many_there_were() -> 
 
 
 async def test_when_paused_while_a_poller_backs_off_then_it_does_not_ask_after_that() -> None:
-    bench = Bench(in_hand=10)
+    bench = Bench(in_flight=10)
     bench.broker.errors = [ConnectionFailed("broker", "away")] * 3
     await bench.clock.settle()
     assert len(bench.broker.asked) == 1
@@ -86,7 +86,7 @@ async def test_when_paused_while_a_poller_backs_off_then_it_does_not_ask_after_t
 
 
 async def test_when_cancelled_while_paused_then_it_ends() -> None:
-    bench = Bench(in_hand=10)
+    bench = Bench(in_flight=10)
     bench.receiver.pause()
     await bench.clock.settle()
 
@@ -94,7 +94,7 @@ async def test_when_cancelled_while_paused_then_it_ends() -> None:
 
 
 async def test_when_paused_before_it_runs_then_it_asks_for_nothing() -> None:
-    bench = Bench(in_hand=10, stock=100)
+    bench = Bench(in_flight=10, stock=100)
     bench.receiver.pause()
     await bench.clock.advance(100)
     assert bench.broker.asked == []

@@ -99,7 +99,7 @@ class Bench:
         self.settled: list[Delivery] = []
         self.lost: list[Delivery] = []
         self.submitted: list[Delivery] = []
-        self.in_hand = 1_000
+        self.in_flight = 1_000
         self.settler = Settler(
             self.broker,
             Subscription(queue="orders", request=dict, lease=timedelta(seconds=TIMEOUT_S)),
@@ -108,7 +108,7 @@ class Bench:
             max_calls=max_calls,
             clock=self.clock,
             holds=self.broker.held.__contains__,
-            in_hand=lambda: self.in_hand,
+            in_flight=lambda: self.in_flight,
             on_settled=lambda batch: self.settled.extend(each.delivery for each in batch),
             on_lost=lambda settlement: self.lost.append(settlement.delivery),
         )

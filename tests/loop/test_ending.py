@@ -28,19 +28,19 @@ REJECT = Reject(RejectionReason.DELIVERY_ERROR, "no stock")
 def test_when_a_delivery_has_ended_then_its_status_says_what_became_of_the_message(
     outcome: Outcome, action: Action, fate: Fate | None, status: Status | None
 ) -> None:
-    ending = DeliveryResult(a_delivery(), action, outcome, fate=fate)
+    result = DeliveryResult(a_delivery(), action, outcome, fate=fate)
 
-    assert status_of(ending) is status
+    assert status_of(result) is status
     if status is not None:
-        assert outcome_event(ending, status, "orders").fate is fate
+        assert outcome_event(result, status, "orders").fate is fate
 
 
 def test_when_a_message_was_rejected_then_its_event_names_reason_destination_and_detail() -> None:
     """R24."""
     delivery = a_delivery(a_message(id="m-1", type="Order"), queue="orders", attempt=4)
-    ending = DeliveryResult(delivery, ACK, REJECT, 0.25, "dead", ValueError("no stock"))
+    result = DeliveryResult(delivery, ACK, REJECT, 0.25, "dead", ValueError("no stock"))
 
-    event = outcome_event(ending, Status.DEAD_LETTERED, "orders-eu")
+    event = outcome_event(result, Status.DEAD_LETTERED, "orders-eu")
 
     assert event == OutcomeEvent(
         message_id="m-1",
@@ -58,9 +58,9 @@ def test_when_a_message_was_rejected_then_its_event_names_reason_destination_and
 
 
 def test_when_a_message_is_retried_then_its_event_describes_the_error() -> None:
-    ending = DeliveryResult(a_delivery(), Defer(), Defer(), error=ValueError("not yet"))
+    result = DeliveryResult(a_delivery(), Defer(), Defer(), error=ValueError("not yet"))
 
-    event = outcome_event(ending, Status.RETRYING, "orders")
+    event = outcome_event(result, Status.RETRYING, "orders")
 
     assert (event.detail, event.reason) == ("ValueError: not yet", None)
 

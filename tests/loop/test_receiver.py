@@ -75,7 +75,7 @@ class Bench:
     def __init__(
         self,
         *,
-        in_hand: int = 20,
+        in_flight: int = 20,
         concurrency: int = 1,
         prefetch: int | None = -1,
         batch: int = 10,
@@ -93,7 +93,7 @@ class Bench:
             self.broker,
             a_subscription(
                 concurrency=concurrency,
-                prefetch=in_hand - concurrency if prefetch == -1 else prefetch,
+                prefetch=in_flight - concurrency if prefetch == -1 else prefetch,
                 wait=timedelta(seconds=WAIT_S),
                 name="orders",
                 **fields,
@@ -132,17 +132,17 @@ class Bench:
 
 
 async def test_when_there_is_plenty_then_no_more_is_received_than_there_is_room_for() -> None:
-    bench = Bench(in_hand=25, stock=1_000)
+    bench = Bench(in_flight=25, stock=1_000)
 
     await bench.clock.settle()
 
     assert [count for _, count in bench.broker.asked] == [10, 10, 5]
-    assert len(bench.received) == bench.receiver.in_hand == 25
+    assert len(bench.received) == bench.receiver.in_flight == 25
     await bench.stop()
 
 
 async def test_when_messages_are_settled_then_as_many_are_asked_for() -> None:
-    bench = Bench(in_hand=10, stock=1_000)
+    bench = Bench(in_flight=10, stock=1_000)
     await bench.clock.settle()
 
     bench.receiver.give_back(4)
@@ -153,7 +153,7 @@ async def test_when_messages_are_settled_then_as_many_are_asked_for() -> None:
 
 
 async def test_when_messages_wait_for_workers_then_only_whole_batches_are_asked_for() -> None:
-    bench = Bench(in_hand=10, stock=1_000)
+    bench = Bench(in_flight=10, stock=1_000)
     await bench.clock.settle()
     bench.ready = 3
 
@@ -169,19 +169,19 @@ async def test_when_messages_wait_for_workers_then_only_whole_batches_are_asked_
 
 
 async def test_when_a_receive_comes_back_empty_then_its_credit_does_too() -> None:
-    bench = Bench(in_hand=10)
+    bench = Bench(in_flight=10)
 
     await bench.clock.advance(3 * WAIT_S + 1)
 
     assert bench.broker.asked == [(0, 10), (20, 10), (40, 10), (60, 10)]
-    assert bench.receiver.in_hand == 10
+    assert bench.receiver.in_flight == 10
     await bench.stop()
 
 
 async def test_when_scaled_down_then_receiving_waits_and_when_scaled_up_it_goes_on() -> None:
     bench = Bench(concurrency=6, prefetch=4, stock=1_000)
     await bench.clock.settle()
-    assert bench.receiver.in_hand == 10
+    assert bench.receiver.in_flight == 10
 
     bench.receiver.scale(1)
     bench.receiver.give_back(5)
@@ -191,7 +191,7 @@ async def test_when_scaled_down_then_receiving_waits_and_when_scaled_up_it_goes_
     await bench.clock.settle()
 
     assert len(bench.received) == 13
-    assert bench.receiver.in_hand == 8
+    assert bench.receiver.in_flight == 8
     await bench.stop()
 
 
@@ -200,7 +200,7 @@ async def test_when_workers_run_dry_and_prefetch_is_ours_to_choose_then_it_grows
     await bench.have_it_grown()
 
     # Up to what the pollers could bring at once: one of them, ten messages.
-    assert bench.receiver.in_hand == 2 + 10
+    assert bench.receiver.in_flight == 2 + 10
     await bench.stop()
 
 
@@ -209,7 +209,7 @@ async def test_when_the_broker_is_far_away_then_the_prefetch_grows_all_the_same(
     bench.broker.latency_s = 0.2
     await bench.have_it_grown()
 
-    assert bench.receiver.in_hand == 2 + 10
+    assert bench.receiver.in_flight == 2 + 10
     await bench.stop()
 
 
@@ -221,7 +221,7 @@ async def test_when_workers_run_dry_with_credit_left_then_the_prefetch_stays() -
     bench.broker.stock = 1_000
     await bench.clock.advance(WAIT_S)
 
-    assert bench.receiver.in_hand == 40
+    assert bench.receiver.in_flight == 40
     await bench.stop()
 
 
@@ -230,15 +230,15 @@ async def test_when_handlers_are_slow_again_then_the_prefetch_shrinks_to_what_ru
 ):
     bench = Bench(concurrency=2, prefetch=None, batch=2, max_pollers=5, stock=10_000)
     await bench.have_it_grown()
-    assert bench.receiver.in_hand == 2 + 10
+    assert bench.receiver.in_flight == 2 + 10
     # Two at a time, and all the others wait.
     for _ in range(20):
-        bench.ready = bench.receiver.in_hand - 2
+        bench.ready = bench.receiver.in_flight - 2
         await bench.clock.advance(60)
         bench.receiver.give_back(2)
     await bench.clock.settle()
 
-    assert bench.receiver.in_hand == 4
+    assert bench.receiver.in_flight == 4
     await bench.stop()
 
 
@@ -246,12 +246,12 @@ async def test_when_the_prefetch_was_chosen_then_it_stays_however_fast_the_handl
     bench = Bench(concurrency=2, prefetch=3, batch=10, stock=10_000)
     await bench.have_it_grown()
 
-    assert bench.receiver.in_hand == 5
+    assert bench.receiver.in_flight == 5
     await bench.stop()
 
 
 async def test_when_receives_come_back_full_then_more_pollers_ask_at_once() -> None:
-    bench = Bench(in_hand=1_000, max_pollers=4, stock=1_000)
+    bench = Bench(in_flight=1_000, max_pollers=4, stock=1_000)
     bench.broker.latency_s = 1.0
 
     await bench.clock.advance(10)
@@ -262,7 +262,7 @@ async def test_when_receives_come_back_full_then_more_pollers_ask_at_once() -> N
 
 
 async def test_when_the_queue_runs_dry_then_one_poller_is_left() -> None:
-    bench = Bench(in_hand=1_000, max_pollers=4, stock=100)
+    bench = Bench(in_flight=1_000, max_pollers=4, stock=100)
     bench.broker.latency_s = 1.0
     await bench.clock.advance(10)
 
@@ -273,7 +273,7 @@ async def test_when_the_queue_runs_dry_then_one_poller_is_left() -> None:
 
 
 async def test_when_all_pollers_come_back_empty_at_one_moment_then_one_goes_on() -> None:
-    bench = Bench(in_hand=1_000, max_pollers=4, stock=30)
+    bench = Bench(in_flight=1_000, max_pollers=4, stock=30)
     await bench.clock.settle()
     assert bench.broker.under_way == 4
 
@@ -288,7 +288,7 @@ async def test_when_all_pollers_come_back_empty_at_one_moment_then_one_goes_on()
 
 async def test_when_the_poller_that_held_all_credit_ends_then_one_that_waited_for_it_asks() -> None:
     """The pump stood still for ever: the last credits came back and nobody was told."""
-    bench = Bench(in_hand=10, max_pollers=4, stock=10)
+    bench = Bench(in_flight=10, max_pollers=4, stock=10)
     await bench.clock.settle()
     bench.receiver.give_back(10)
     await bench.clock.settle()
@@ -306,7 +306,7 @@ async def test_when_the_poller_that_held_all_credit_ends_then_one_that_waited_fo
 async def test_when_room_comes_for_several_then_as_many_pollers_ask_at_once(
     given: int, asking: int
 ) -> None:
-    bench = Bench(in_hand=40, max_pollers=4, stock=1_000)
+    bench = Bench(in_flight=40, max_pollers=4, stock=1_000)
     await bench.clock.settle()
     assert len(bench.received) == 40
     bench.broker.latency_s = 1.0
@@ -319,7 +319,7 @@ async def test_when_room_comes_for_several_then_as_many_pollers_ask_at_once(
 
 
 async def test_when_paused_and_resumed_at_once_then_pollers_that_wait_are_not_forgotten() -> None:
-    bench = Bench(in_hand=10, stock=1_000)
+    bench = Bench(in_flight=10, stock=1_000)
     await bench.clock.settle()
 
     bench.receiver.pause()
@@ -332,7 +332,7 @@ async def test_when_paused_and_resumed_at_once_then_pollers_that_wait_are_not_fo
 
 
 async def test_when_receiving_fails_then_another_poller_uses_its_credit_at_once() -> None:
-    bench = Bench(in_hand=10, max_pollers=4, stock=10)
+    bench = Bench(in_flight=10, max_pollers=4, stock=10)
     await bench.clock.settle()
     bench.broker.errors = [ConnectionFailed("broker", "away")]
     bench.broker.latency_s = 1.0
@@ -345,7 +345,7 @@ async def test_when_receiving_fails_then_another_poller_uses_its_credit_at_once(
 
 
 async def test_when_there_is_room_for_one_then_a_second_poller_waits_for_credit() -> None:
-    bench = Bench(in_hand=10, max_pollers=4, stock=1_000)
+    bench = Bench(in_flight=10, max_pollers=4, stock=1_000)
 
     await bench.clock.advance(100)
 
@@ -357,7 +357,7 @@ async def test_when_the_broker_is_back_after_a_long_outage_then_it_is_asked_with
     None
 ):
     """R51: however often it could not be reached before."""
-    bench = Bench(in_hand=10, stock=3)
+    bench = Bench(in_flight=10, stock=3)
     bench.broker.errors = [ConnectionFailed("broker", "away")] * 1000
     await bench.clock.advance(600)
 
@@ -382,7 +382,7 @@ async def test_when_receiving_fails_then_it_is_tried_again_with_growing_pauses(
     error: GatewayError,
 ) -> None:
     """Law 7, R51, R52."""
-    bench = Bench(in_hand=10, stock=3)
+    bench = Bench(in_flight=10, stock=3)
     bench.broker.errors = [error] * 4
 
     with structlog.testing.capture_logs() as lines:
@@ -392,7 +392,7 @@ async def test_when_receiving_fails_then_it_is_tried_again_with_growing_pauses(
         [0, 0.1, 0.3, 0.7, 1.5, 1.5]
     )
     assert len(bench.received) == 3
-    assert bench.receiver.in_hand == 3 + 7
+    assert bench.receiver.in_flight == 3 + 7
     failures = [line for line in lines if line["event"] == "receive.failed"]
     assert [line["retry_in_s"] for line in failures] == [0.1, 0.2, 0.4, 0.8]
     assert {line["error_type"] for line in failures} == {type(error).__name__}
@@ -402,7 +402,7 @@ async def test_when_receiving_fails_then_it_is_tried_again_with_growing_pauses(
 
 def handing_back_costs(**fields: Any) -> Bench:
     """A receiver of two workers, on a broker like SQS."""
-    return Bench(in_hand=12, concurrency=2, has_uncounted_abandon=False, **fields)
+    return Bench(in_flight=12, concurrency=2, has_uncounted_abandon=False, **fields)
 
 
 async def test_when_handing_back_costs_an_attempt_then_it_looks_before_it_prefetches() -> None:

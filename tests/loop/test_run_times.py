@@ -18,13 +18,13 @@ BUCKET = 2**0.25
 """How much wider the end of a bucket is than its beginning."""
 
 
-def endings(*runs_s: float) -> list[DeliveryResult]:
+def results(*runs_s: float) -> list[DeliveryResult]:
     return [DeliveryResult(DELIVERY, ACK, ACK, run_s) for run_s in runs_s]
 
 
 def summary_of(*runs_s: float) -> HandlerTimes:
     times = RunTimes()
-    times.observe(endings(*runs_s))
+    times.observe(results(*runs_s))
     return times.summary(lost_count=0, now_s=5.0)
 
 
@@ -78,7 +78,7 @@ def test_when_leases_were_lost_then_they_are_told_beside_the_times() -> None:
 def test_when_two_pumps_count_then_each_counts_for_itself() -> None:
     one, other = PumpStats(), PumpStats()
 
-    one.run_times.observe(endings(1.0))
+    one.run_times.observe(results(1.0))
 
     assert other.run_times.summary(lost_count=0, now_s=5.0).count == 0
 
@@ -89,7 +89,7 @@ def test_whatever_was_observed_percentiles_err_upwards_and_by_a_bucket_at_most(
 ) -> None:
     times = RunTimes()
     for start in range(0, len(runs_s), batch):
-        times.observe(endings(*runs_s[start : start + batch]))
+        times.observe(results(*runs_s[start : start + batch]))
     found = times.summary(lost_count=0, now_s=5.0)
 
     ordered = sorted(runs_s)

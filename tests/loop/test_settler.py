@@ -169,7 +169,7 @@ async def test_when_settlements_trickle_in_then_they_linger_for_company() -> Non
 
 async def test_when_nothing_in_hand_could_join_then_it_does_not_linger() -> None:
     bench = Bench(batch=3, linger_s=60)
-    bench.in_hand = 2
+    bench.in_flight = 2
 
     first, second = bench.submit(2)
     await bench.clock.settle()
@@ -180,7 +180,7 @@ async def test_when_nothing_in_hand_could_join_then_it_does_not_linger() -> None
 
 async def test_when_the_last_one_in_hand_joins_then_it_lingers_no_longer() -> None:
     bench = Bench(batch=3, linger_s=60)
-    bench.in_hand = 2
+    bench.in_flight = 2
 
     [first] = bench.submit()
     await bench.clock.settle()

@@ -61,7 +61,7 @@ class WindowMachine(RuleBasedStateMachine):
     @invariant()
     def agrees_with_the_model(self) -> None:
         assert self.window.limit == self.limit
-        assert self.window.in_hand == self.out
+        assert self.window.in_flight == self.out
         assert self.window.credit == max(0, self.limit - self.out)
 
 

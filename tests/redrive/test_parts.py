@@ -147,12 +147,12 @@ def test_when_a_dead_letter_comes_then_its_fate_is_known(
     [
         (0, Silence(), False, True),
         (1, Silence(look_count=1), False, False),
-        (1, Silence(look_count=2, since_s=2, in_other_hands=0), False, True),
-        (1, Silence(look_count=2, since_s=2, in_other_hands=0), True, False),
-        (1, Silence(look_count=9, since_s=10, in_other_hands=0), True, True),
-        (1, Silence(look_count=9, since_s=34, in_other_hands=1), False, False),
-        (1, Silence(look_count=9, since_s=34, in_other_hands=None), False, False),
-        (1, Silence(look_count=9, since_s=35, in_other_hands=1), True, True),
+        (1, Silence(look_count=2, since_s=2, held_elsewhere=0), False, True),
+        (1, Silence(look_count=2, since_s=2, held_elsewhere=0), True, False),
+        (1, Silence(look_count=9, since_s=10, held_elsewhere=0), True, True),
+        (1, Silence(look_count=9, since_s=34, held_elsewhere=1), False, False),
+        (1, Silence(look_count=9, since_s=34, held_elsewhere=None), False, False),
+        (1, Silence(look_count=9, since_s=35, held_elsewhere=1), True, True),
     ],
 )
 def test_when_nothing_comes_any_more_then_the_table_says_whether_it_is_over(

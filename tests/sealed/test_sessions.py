@@ -24,7 +24,7 @@ async def test_when_a_sessions_message_was_acked_then_a_copy_of_it_is_refused() 
     async def put(id_: str) -> None:
         gateway.put("ada", id_)
         kept = gateway.lines["ada"].messages[-1]
-        kept.message = await encryption.seal(kept.message, "orders")
+        kept.message = await encryption.encrypt(kept.message, "orders")
 
     async with app, app.consumer(subscription) as consumer:
         await put("first")

@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 from pump import App, Message
-from pump.queue_browser import survey
+from pump.queue_browser import browse
 from tests.brokers.aws_account import AwsAccount
 
 from . import processes, shop as shop_module
@@ -101,7 +101,7 @@ class Shop:
     async def in_queue(self, queue: str) -> list[Message]:
         """The messages in a queue."""
         looking = App(self.gateway)
-        async with looking, survey(looking.gateway, queue) as batches:
+        async with looking, browse(looking.gateway, queue) as batches:
             return [seen.message async for batch in batches for seen in batch]
 
 

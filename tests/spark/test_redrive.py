@@ -22,7 +22,13 @@ from pump.redrive.folder import RedriveCounts, opened
 from pump.redrive.rows import SnapshotWriter, row_of
 from pump.redrive.run import PreparedRun, left_of, prepare
 from pump.redrive.selection import entries_in
-from pump.spark.redrive import ErrandEnd, JobFailed, RedriveTask, SparkSelector, run_errands
+from pump.spark.redrive import (
+    JobFailed,
+    RedriveTask,
+    RedriveTaskResult,
+    SparkSelector,
+    run_redrive_tasks,
+)
 from pump.stores.ledger.parquet_ledger import ParquetLedger
 from pump.stores.ledger.reading import ParquetReader
 from pump.stores.ledger.tally import Query
@@ -152,13 +158,13 @@ async def test_when_tasks_are_stopped_and_run_again_then_each_message_is_moved_o
         if counts.removed:
             stopping.set()
 
-    moved = await run_errands(spark, slow, 2, stopping=stopping, on_moved=stop)
+    moved = await run_redrive_tasks(spark, slow, 2, stopping=stopping, on_moved=stop)
 
     assert moved.failures == ()
     assert 0 < moved.counts.sent == moved.counts.removed < len(ORDERS)
     again = await prepared_in(tmp_path / "runs", app, url, spark)
     assert (again.is_resumed, again.run) == (True, first.run)
-    rest = await run_errands(
+    rest = await run_redrive_tasks(
         spark,
         RedriveTask(gateway=url, task=again.task(rate=None, batch=20), ledger=ledger),
         2,
@@ -178,17 +184,17 @@ async def test_when_a_task_cannot_work_then_the_driver_says_it_in_one_line(
 ) -> None:
     """R78: an error of ours is returned, not tried again; one of Spark's is named."""
     prepared = await prepared_in(tmp_path / "runs", app, url, spark)
-    errand = RedriveTask(gateway=url, task=prepared.task(rate=None, batch=20))
+    redrive_task = RedriveTask(gateway=url, task=prepared.task(rate=None, batch=20))
     (tmp_path / "file").touch()
-    run = partial(run_errands, spark, tasks=1, stopping=asyncio.Event())
+    run = partial(run_redrive_tasks, spark, tasks=1, stopping=asyncio.Event())
 
-    unwritable: ErrandEnd = await run(
-        errand=RedriveTask(
-            gateway=url, task=errand.task, ledger=ParquetLedger(tmp_path / "file" / "ledger")
+    unwritable: RedriveTaskResult = await run(
+        redrive_task=RedriveTask(
+            gateway=url, task=redrive_task.task, ledger=ParquetLedger(tmp_path / "file" / "ledger")
         )
     )
     with pytest.raises(JobFailed, match="Spark gave the job up"):
-        await run(errand=RedriveTask(gateway=url, task=errand.task, prepare=_fail))
+        await run(redrive_task=RedriveTask(gateway=url, task=redrive_task.task, prepare=_fail))
 
     [failure] = unwritable.failures
     assert isinstance(failure, StorageFailed)

@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 
 from pump import ConfigurationError
-from pump.spark import jvm as java_module
-from pump.spark.jvm import Java, find_java
+from pump.spark import java as java_module
+from pump.spark.java import Java, find_java
 
 from .javas import a_java, a_program, with_path
 

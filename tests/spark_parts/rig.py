@@ -69,7 +69,7 @@ class Rig:
         """What a task is told."""
         run_folder.mkdir(parents=True, exist_ok=True)
         given = {
-            "luggage": AppByName(target="none:needed"),
+            "app_reference": AppByName(target="none:needed"),
             "subscriptions": tuple(each.name for each in self.app.subscriptions),
             "ledger": ParquetLedger(self.folder),
             "run_folder": run_folder,
@@ -88,8 +88,8 @@ class Rig:
         """Run slices to the end of the run."""
         stops = options.pop("stops", None) or Stops()
         chosen = SparkRunOptions(ledger=self.folder, **options)
-        luggage = AppByName(target="none:needed")
-        work = await asyncio.to_thread(Work.of, self.app, chosen, luggage)
+        app_reference = AppByName(target="none:needed")
+        work = await asyncio.to_thread(Work.of, self.app, chosen, app_reference)
         running = running_in(work.ledger)
         folder = await asyncio.to_thread(running.__enter__)
         try:

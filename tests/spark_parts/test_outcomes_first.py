@@ -74,7 +74,7 @@ async def test_when_messages_are_settled_then_their_rows_were_durable_before(rig
     sent = await rig.send(3)
     seen: list[list[tuple[str, str]]] = []
     async with opened(rig) as bench:
-        endings = [done(each) for each in await bench.receive()]
+        results = [done(each) for each in await bench.receive()]
         tell = rig.gateway.pass_through
 
         async def look(operation: str) -> None:
@@ -84,7 +84,7 @@ async def test_when_messages_are_settled_then_their_rows_were_durable_before(rig
 
         rig.gateway.pass_through = look  # type: ignore[method-assign]
 
-        assert not await bench.port.settle(endings)
+        assert not await bench.port.settle(results)
 
     assert seen == [[(each, "processed") for each in sent]]
     assert bench.settled == sent
@@ -94,14 +94,14 @@ async def test_when_a_settlement_is_tried_again_then_there_is_one_row(rig: Rig) 
     """R78: a retry writes no second row."""
     [sent] = await rig.send(1)
     async with opened(rig) as bench:
-        endings = [done(each) for each in await bench.receive()]
+        results = [done(each) for each in await bench.receive()]
         rig.gateway.fail("settle", ConnectionFailed("memory", "gone"), times=2)
         for _ in range(2):
             with pytest.raises(ConnectionFailed):
-                await bench.port.settle(endings)
+                await bench.port.settle(results)
         held = bench.gate.in_hand
 
-        await bench.port.settle(endings)
+        await bench.port.settle(results)
 
         assert bench.statuses() == [(sent, "processed")]
         assert (held, bench.gate.in_hand) == (1, 0)
@@ -114,15 +114,15 @@ async def test_when_whoever_settles_gives_up_waiting_then_there_is_still_one_row
     """R78: a cancelled write is written all the same, and known to be."""
     [sent] = await rig.send(1)
     async with opened(rig) as bench:
-        endings = [done(each) for each in await bench.receive()]
-        first = asyncio.create_task(bench.port.settle(endings))
+        results = [done(each) for each in await bench.receive()]
+        first = asyncio.create_task(bench.port.settle(results))
         await asyncio.sleep(0)  # noqa: TID251 a yield, not a wait
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         told_early = list(bench.settled)
 
-        await bench.port.settle(endings)
+        await bench.port.settle(results)
 
     assert told_early == []
     assert bench.settled == [sent]
@@ -136,7 +136,7 @@ async def test_when_the_ledger_cannot_be_written_then_nothing_is_settled(rig: Ri
         store = bench.ledger._store
         assert store is not None
         write = store.append
-        endings = [done(each) for each in await bench.receive()]
+        results = [done(each) for each in await bench.receive()]
 
         def fail(rows: object) -> bool:
             raise StorageFailed(str(rig.folder), "the disk is full")
@@ -144,11 +144,11 @@ async def test_when_the_ledger_cannot_be_written_then_nothing_is_settled(rig: Ri
         store.append = fail  # type: ignore[method-assign]
         for _ in range(2):
             with pytest.raises(StorageFailed, match="the disk is full"):
-                await bench.port.settle(endings)
+                await bench.port.settle(results)
         told_early = list(bench.settled)
         store.append = write  # type: ignore[method-assign]
 
-        await bench.port.settle(endings)
+        await bench.port.settle(results)
 
     assert told_early == []
     assert bench.settled == sent
@@ -161,11 +161,11 @@ async def test_when_a_row_makes_no_sense_to_the_disk_then_nothing_is_settled(rig
     async with opened(rig) as bench:
         store = bench.ledger._store
         assert store is not None
-        endings = [done(each) for each in await bench.receive()]
+        results = [done(each) for each in await bench.receive()]
         store.append = None  # type: ignore[method-assign,assignment]
 
         with pytest.raises(StorageFailed, match="TypeError"):
-            await bench.port.settle(endings)
+            await bench.port.settle(results)
 
         assert bench.settled == []
 
@@ -202,14 +202,14 @@ async def test_when_several_settle_at_once_then_they_share_a_write(rig: Rig) -> 
         store = bench.ledger._store
         assert store is not None
         write = store.append
-        endings = [done(each) for _ in range(4) for each in await bench.receive()]
+        results = [done(each) for _ in range(4) for each in await bench.receive()]
 
         def count(rows: list[object]) -> bool:
             writes.append(len(rows))
             return write(rows)  # type: ignore[arg-type]
 
         store.append = count  # type: ignore[method-assign,assignment]
-        await asyncio.gather(*(bench.port.settle(endings[at : at + 10]) for at in range(0, 40, 10)))
+        await asyncio.gather(*(bench.port.settle(results[at : at + 10]) for at in range(0, 40, 10)))
 
     assert sum(writes) == 40
     assert len(writes) < 4

@@ -225,7 +225,7 @@ def test_when_a_spill_would_go_with_the_machine_then_the_message_stays_in_its_qu
 
 def a_plan(folder: Path, target: str, **fields: object) -> TaskPlan:
     given = {
-        "luggage": AppByName(target=target),
+        "app_reference": AppByName(target=target),
         "subscriptions": (QUEUE,),
         "ledger": ParquetLedger(folder),
         "run_folder": folder,
@@ -267,7 +267,7 @@ def test_when_a_plan_travels_then_it_arrives_whole(tmp_path: Path) -> None:
 
     arrived = pickle.loads(pickle.dumps(plan))
 
-    assert arrived.luggage == plan.luggage
+    assert arrived.app_reference == plan.app_reference
     assert arrived.gateway == plan.gateway
     assert arrived.ledger.folder == tmp_path
     assert "s3cret" not in repr(plan)

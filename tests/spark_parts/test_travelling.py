@@ -41,12 +41,12 @@ def test_when_an_app_is_a_modules_name_then_it_travels_by_name(
     module_app: App, tmp_path: Path
 ) -> None:
     """R78: handlers of that module mean the app that runs."""
-    luggage = packed(module_app)
+    app_reference = packed(module_app)
 
-    assert isinstance(luggage, AppByName)
-    assert luggage.target == "travelling_shop:app"
-    assert str(tmp_path) in luggage.folders
-    assert unpacked(luggage) is module_app
+    assert isinstance(app_reference, AppByName)
+    assert app_reference.target == "travelling_shop:app"
+    assert str(tmp_path) in app_reference.folders
+    assert unpacked(app_reference) is module_app
 
 
 def test_when_a_folder_is_not_there_then_it_is_not_looked_in(
@@ -76,10 +76,10 @@ async def test_when_an_app_is_nobodys_name_then_it_travels_by_value_with_its_han
     app.register(Order, handle)
     app.subscribe(Subscription(queue="orders", request=Order))
 
-    luggage = await asyncio.to_thread(packed, app)
-    arrived = await asyncio.to_thread(unpacked, luggage)
+    app_reference = await asyncio.to_thread(packed, app)
+    arrived = await asyncio.to_thread(unpacked, app_reference)
 
-    assert isinstance(luggage, AppByValue)
+    assert isinstance(app_reference, AppByValue)
     assert arrived is not app
     async with arrived:
         await arrived.processor.send(Order(n=1))

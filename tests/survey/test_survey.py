@@ -21,7 +21,7 @@ from pump.errors import (
 from pump.message import Delivery, Message
 from pump.outcome import ABANDON, Refusal, Settlement
 from pump.ports import ConsumerPort, Gateway
-from pump.queue_browser import Seen, survey
+from pump.queue_browser import Seen, browse
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 from pump.testing.virtual_clock import VirtualClock
 from tests.core.faulty_gateway import FaultyGateway
@@ -60,7 +60,7 @@ async def look(
     gateway: Gateway, clock: VirtualClock, *, max_count: int | None = None
 ) -> list[Seen]:
     seen: list[Seen] = []
-    async with survey(gateway, "orders", max_count=max_count, lease=LEASE, clock=clock) as parts:
+    async with browse(gateway, "orders", max_count=max_count, lease=LEASE, clock=clock) as parts:
         async for part in parts:
             seen += part
     return seen
@@ -168,7 +168,7 @@ async def test_when_the_broker_stays_away_then_its_error_is_raised_and_all_hande
     seen: list[Seen] = []
 
     async def interrupted() -> None:
-        async with survey(gateway, "orders", lease=LEASE, clock=clock) as parts:
+        async with browse(gateway, "orders", lease=LEASE, clock=clock) as parts:
             async for part in parts:
                 seen.extend(part)
                 gateway.fail("receive", AWAY)
@@ -216,7 +216,7 @@ async def test_when_the_caller_stops_early_then_what_it_saw_is_handed_back(
     await put(gateway, 40)
 
     async def first() -> int:
-        async with survey(gateway, "orders", lease=LEASE, clock=clock) as parts:
+        async with browse(gateway, "orders", lease=LEASE, clock=clock) as parts:
             async for part in parts:
                 return len(part)
         return 0
@@ -233,7 +233,7 @@ async def test_when_the_survey_is_cancelled_twice_then_all_is_handed_back(
     reached = asyncio.Event()
 
     async def hold() -> None:
-        async with survey(gateway, "orders", lease=LEASE, clock=clock) as parts:
+        async with browse(gateway, "orders", lease=LEASE, clock=clock) as parts:
             async for _ in parts:
                 reached.set()
                 await asyncio.Event().wait()
@@ -257,7 +257,7 @@ async def test_when_the_caller_takes_long_then_the_leases_are_kept(
     """R78: nobody else receives a message while it is looked at."""
     await put(gateway, 10)
 
-    async with survey(gateway, "orders", lease=LEASE, clock=clock) as parts:
+    async with browse(gateway, "orders", lease=LEASE, clock=clock) as parts:
         [_] = [part async for part in _once(parts)]
         await clock.advance(600)
         assert await visible(gateway) == 0
@@ -274,7 +274,7 @@ async def test_when_leases_are_lost_then_messages_that_come_again_are_not_seen_a
     seen: list[str] = []
 
     async def slowly() -> None:
-        async with survey(gateway, "orders", lease=LEASE, clock=clock) as parts:
+        async with browse(gateway, "orders", lease=LEASE, clock=clock) as parts:
             async for part in parts:
                 seen.extend(ids(part))
                 await clock.sleep(90)

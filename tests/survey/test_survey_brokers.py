@@ -12,7 +12,7 @@ from gateways.sqs import SqsGateway, TransportKind
 from pump.errors import ConnectionFailed, QueueNotFound
 from pump.message import Message
 from pump.ports import Gateway
-from pump.queue_browser import Seen, survey
+from pump.queue_browser import Seen, browse
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 from tests.brokers.aws_account import AwsAccount
 from tests.contract.sqs_rigs import sqs_settings
@@ -33,7 +33,7 @@ async def made(gateway: Gateway, queue: str) -> str:
 
 async def seen_in(gateway: Gateway, queue: str, max_count: int | None = None) -> list[Seen]:
     seen: list[Seen] = []
-    async with survey(gateway, queue, max_count=max_count) as parts:
+    async with browse(gateway, queue, max_count=max_count) as parts:
         async for part in parts:
             seen += part
     return seen

@@ -207,8 +207,8 @@ class OpenTelemetry:
     ) -> AbstractContextManager[None]:
         return self._told.settling(subscription, settlements)
 
-    def settled(self, subscription: Subscription, endings: Sequence[DeliveryResult]) -> None:
-        self._told.settled(subscription, endings)
+    def settled(self, subscription: Subscription, results: Sequence[DeliveryResult]) -> None:
+        self._told.settled(subscription, results)
 
     def extended(self, subscription: Subscription, count: int) -> None:
         self._told.extended(subscription, count)
@@ -223,7 +223,7 @@ class OpenTelemetry:
         self._told.spilled(count)
 
 
-# Both: metrics and traces, told the same.
+# Metrics and traces together: each call goes to both.
 
 _T = TypeVar("_T")
 
@@ -278,8 +278,8 @@ class Both:
             self._tracing.settling(subscription, settlements),
         )
 
-    def settled(self, subscription: Subscription, endings: Sequence[DeliveryResult]) -> None:
-        self._metrics.settled(subscription, endings)
+    def settled(self, subscription: Subscription, results: Sequence[DeliveryResult]) -> None:
+        self._metrics.settled(subscription, results)
 
     def extended(self, subscription: Subscription, count: int) -> None:
         self._metrics.extended(subscription, count)
@@ -346,7 +346,7 @@ class _NestedProcessing:
         self._outer.ended(outcome, error)
 
 
-# Providers: where spans and metrics go, and who sends what is left at the end.
+# Providers: where spans and metrics go, and how the rest is sent at the end.
 
 
 class Providers(Protocol):
@@ -462,7 +462,7 @@ async def run_within(
             try:
                 loop.call_soon_threadsafe(_resolve, done)
             except RuntimeError:
-                return  # The loop has closed; nobody waits any more.
+                return  # The loop has closed; there is no waiter any more.
 
     for call, done in zip(calls, ended, strict=True):
         threading.Thread(target=run, args=(call, done), name="pump-telemetry", daemon=True).start()

@@ -2,8 +2,8 @@
 
 | span      | kind     | belongs to the trace of                                               |
 |-----------|----------|-----------------------------------------------------------------------|
-| `create`  | producer | whoever sends; one a message of a batch, and what the message carries |
-| `send`    | producer | whoever sends; what a single message carries (client for a batch)     |
+| `create`  | producer | the caller; one a message of a batch, and what the message carries    |
+| `send`    | producer | the caller; what a single message carries (client for a batch)        |
 | `receive` | client   | the sender, if all messages come from one trace; else one of its own  |
 | `process` | consumer | the sender                                                            |
 | `settle`  | client   | as `receive`                                                          |
@@ -78,7 +78,7 @@ class SpanTemplate:
 
 
 class Tracing:
-    """Makes spans through a provider that somebody else owns."""
+    """Makes spans through a provider that it does not own."""
 
     def __init__(
         self, propagator: TextMapPropagator | None, trouble: Trouble, *, with_texts: bool
@@ -154,7 +154,7 @@ class Tracing:
     def watching(self, subscription: Subscription, in_hand: Callable[[], int]) -> None:
         """No span."""
 
-    def settled(self, subscription: Subscription, endings: Sequence[DeliveryResult]) -> None:
+    def settled(self, subscription: Subscription, results: Sequence[DeliveryResult]) -> None:
         """No span."""
 
     def extended(self, subscription: Subscription, count: int) -> None:
@@ -323,7 +323,7 @@ class Propagation:
         return context, creator_in(context)
 
     def origin_of_received(self, delivery: Delivery) -> Origin:
-        """As `origin_of`, for a message in hand."""
+        """As `origin_of`, for a received message."""
         known = self._known.get(delivery)
         if known is None:
             known = self._known[delivery] = self.origin_of(delivery.message)
@@ -350,7 +350,7 @@ def links_to(creators: list[SpanContext | None]) -> list[Link]:
 # Carriers: the headers of a message, as far as OpenTelemetry may read them.
 #
 # Its propagators write what they cannot read into the program's log, word for word, and a message's
-# headers are a stranger's: a malformed `baggage` or `tracestate` is therefore left out, whole.
+# headers are foreign text: a malformed `baggage` or `tracestate` is therefore left out, whole.
 
 BAGGAGE = "baggage"
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
@@ -396,7 +396,7 @@ def _is_state(text: str) -> bool:
     )
 
 
-# Trouble: what goes wrong inside telemetry is said, now and then, and changes nothing else.
+# Faults of telemetry itself: logged now and then, and without any other effect.
 
 _log = get_logger("pump.telemetry")
 _SILENCE_S = 60.0
@@ -575,7 +575,7 @@ class SendSpan(_Around):
         known = self._tracing.known("send", self._queue)
         span = self._tracing.tracer.start_span(
             known.title,
-            # Its context is nobody's creation context, so it is no producer to those who read it.
+            # Its context is no message's creation context, so for readers it is no producer.
             kind=SpanKind.CLIENT,
             attributes={**known.attributes, BATCH_COUNT: len(self._messages)},
             links=links_to(creators),

@@ -307,7 +307,7 @@ class SpoolIntake:
             try:
                 deliveries = await self._port.receive(max_count=asked, wait_s=0.0)
             except GatewayError:
-                # The next round meets it again, and with nothing in hand.
+                # The next round meets it again, and with nothing in flight.
                 return
             basket.put(deliveries, asked)
             if not deliveries:

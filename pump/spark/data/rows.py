@@ -42,7 +42,7 @@ _UNUSED = ("attempt", "queue")
 
 @attrs.frozen(kw_only=True)
 class RowIds:
-    """Ids that a row has whoever writes it, and however often: of job, partition and number."""
+    """Ids that a row has however often it is written, and where: of job, partition and number."""
 
     job: str
     partition: int
@@ -181,7 +181,7 @@ NAMES: tuple[str, ...] = tuple(ARROW.names)
 _MAX_BATCH_BYTES = 16 * 1024 * 1024
 _MAX_BATCH_ROWS = 10_000
 _MAX_ATTEMPT = 2**31 - 1
-# A day within what Python's calendar has: whoever shows a time may move it to another zone.
+# A day within what Python's calendar has: a reader may move a time to another zone.
 _FIRST_S = datetime(1, 1, 2, tzinfo=UTC).timestamp()
 _LAST_S = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from ...blocking import Portal
 from ...clock import SYSTEM_CLOCK, Clock
 from ...errors import ConfigurationError
-from ...queue_browser import survey
+from ...queue_browser import browse
 from .feed import Feed, Offset, segment_of
 from .options import SnapshotOptions, StreamOptions, sink_options, snapshot_options, stream_options
 from .rows import ARROW, NAMES, SCHEMA, Batcher, Spotted
@@ -119,7 +119,7 @@ class PumpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class PumpReader(DataSourceReader):
-    """Reads a queue by a survey. Every action surveys it anew."""
+    """Reads a queue by browsing. Every action browses it anew."""
 
     def __init__(self, options: SnapshotOptions) -> None:
         self._options = options
@@ -129,24 +129,24 @@ class PumpReader(DataSourceReader):
         return [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Survey to the end, hand everything back, and only then give Spark the first row: how
-        long it takes with them is nobody's lease.
+        """Browse to the end, hand everything back, and only then give Spark the first row: how
+        long it takes with them costs no lease.
         """
         with tempfile.TemporaryFile(prefix="pumphouse-snapshot-") as file:
             with pa.ipc.new_stream(file, ARROW) as sink:
-                asyncio.run(_survey(self._options, sink, SYSTEM_CLOCK))
+                asyncio.run(_browse(self._options, sink, SYSTEM_CLOCK))
             file.seek(0)
             with pa.ipc.open_stream(file) as source:
                 yield from source
 
 
-async def _survey(options: SnapshotOptions, sink: Any, clock: Clock) -> None:
+async def _browse(options: SnapshotOptions, sink: Any, clock: Clock) -> None:
     gateway = options.place.gateway()
     queue = options.place.queue
     batcher = Batcher()
     try:
         await gateway.open()
-        async with survey(
+        async with browse(
             gateway, queue, max_count=options.max_count, lease=options.lease, clock=clock
         ) as parts:
             async for part in parts:

@@ -288,7 +288,7 @@ def _failure(failures: Sequence[Exception]) -> Exception | None:
     return failures[0] if failures else None
 
 
-# Listening: who is told how a run gets on; a progress bar, for instance.
+# Listeners: told how a run gets on; a progress bar, for instance.
 
 
 class Listener(Protocol):

@@ -72,7 +72,7 @@ class OutcomesFirstPort:
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
         """As the port does, within the room and the quota; without either it only waits.
 
-        For `_MAX_WAIT_S` at most: at the end of a slice somebody waits for it to come back.
+        For `_MAX_WAIT_S` at most: at the end of a slice the driver waits for it to come back.
         """
         wait_s = min(wait_s, _MAX_WAIT_S)
         room = await self._reserve(max_count, wait_s)
@@ -106,7 +106,7 @@ class OutcomesFirstPort:
             self._port.when_lost(tell)
 
     async def aclose(self) -> None:
-        """As the port does; what was not settled is not in our hands any more."""
+        """As the port does; what was not settled is not in flight any more."""
         self.let_go(self.held)
         await self._port.aclose()
 
@@ -134,28 +134,28 @@ class OutcomesFirstPort:
         return taken
 
     async def _record(self, settlements: Sequence[Settlement]) -> None:
-        endings = [each for each in settlements if isinstance(each, DeliveryResult)]
+        results = [each for each in settlements if isinstance(each, DeliveryResult)]
         events: list[OutcomeEvent] = []
         fresh: list[DeliveryResult] = []
-        for ending in endings:
-            status = status_of(ending)
-            if status is not None and not self._has_row(ending):
-                events.append(outcome_event(ending, status, self.subscription))
-                fresh.append(ending)
+        for result in results:
+            status = status_of(result)
+            if status is not None and not self._has_row(result):
+                events.append(outcome_event(result, status, self.subscription))
+                fresh.append(result)
         if events:
             written = self._ledger.write(events)
-            for ending in fresh:
-                self._rows[ending] = written
-        for written in {self._rows[each] for each in endings if each in self._rows}:
+            for result in fresh:
+                self._rows[result] = written
+        for written in {self._rows[each] for each in results if each in self._rows}:
             if not written.done():
                 # Another settlement may wait for it too; and the rows will be there anyhow.
                 await asyncio.shield(written)
             else:
                 written.result()
 
-    def _has_row(self, ending: DeliveryResult) -> bool:
+    def _has_row(self, result: DeliveryResult) -> bool:
         """Whether its row is written, or about to be; one that failed is written anew."""
-        written = self._rows.get(ending)
+        written = self._rows.get(result)
         return written is not None and (not written.done() or written.exception() is None)
 
 
@@ -216,7 +216,7 @@ class OutcomesFirst:
         return await self._gateway.accept_session(subscription, session, wait_s=wait_s)
 
     def note(self, event: Event) -> None:
-        """An observer: a message whose lease is lost is out of our hands, unsettled."""
+        """An observer: a message whose lease is lost is no longer ours, unsettled."""
         if not isinstance(event, LeaseLostEvent):
             return
         for port in self._ports:
@@ -228,7 +228,7 @@ class OutcomesFirst:
 # Outcome ledger: rows that are on the disk when it says so, and never dropped.
 #
 # The ordinary ledger gathers rows and forgives a disk; here the broker is told only after the rows
-# are durable, so whoever writes waits, and hears when they could not be written. What several write
+# are durable, so a writer waits, and is told when they could not be written. What several write
 # at once goes to the disk together.
 
 _log = get_logger("pump.ledger")
@@ -281,7 +281,7 @@ class OutcomeLedger:
         self._waiting += [(event, now_s) for event in events]
         if self._written is None:
             self._written = asyncio.get_running_loop().create_future()
-            # Whoever asked may have been cancelled: an error that nobody hears is not a defect.
+            # The waiter may have been cancelled: an error that is not retrieved is no defect.
             self._written.add_done_callback(_heard)
             self._asked.set()
         return self._written
@@ -297,7 +297,7 @@ class OutcomeLedger:
                 await self._writer
                 await self._thread.do(partial(store.close, self._clock.time_s()))
         except (StorageFailed, OSError) as error:
-            # The rows stay in the journal, and whoever closes the ledger next rolls them.
+            # The rows stay in the journal, and the next close of the ledger rolls them.
             self._say(vocabulary.LEDGER_UNROLLED, error)
         finally:
             self._writer.cancel()
@@ -330,7 +330,7 @@ class OutcomeLedger:
     async def _care(self, store: RowStore) -> None:
         try:
             await self._thread.do(partial(store.care, self._clock.time_s()))
-        except Exception as error:  # broad: whoever settles waits for the writer, which must live
+        except Exception as error:  # broad: settling waits for the writer, which must live
             self._say(vocabulary.LEDGER_UNROLLED, error)
 
     def _say(self, event: str, error: Exception) -> None:
@@ -367,7 +367,7 @@ def _heard(written: asyncio.Future[None]) -> None:
         written.exception()
 
 
-# Gate: how much a task may receive, and what it has in its hands. Shared by its consumers.
+# Gate: how much a task may receive, and what it has in flight. Shared by its consumers.
 
 
 class Gate:
@@ -388,7 +388,7 @@ class Gate:
 
     @property
     def is_spent(self) -> bool:
-        """Whether nobody is let in: the quota is received or asked for, or the gate is closed."""
+        """Whether it lets nothing in: the quota is received or asked for, or the gate is closed."""
         return self._is_closed or self._left <= 0
 
     @property
@@ -398,11 +398,11 @@ class Gate:
 
     @property
     def is_still(self) -> bool:
-        """Whether nothing is in hand, and nothing can come before somebody asks."""
+        """Whether nothing is in flight, and nothing can come before the next receive."""
         return not self.in_hand and not self.open_receives
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Let no receive in any more."""
         self._is_closed = True
 
     def take(self, count: int) -> int:

@@ -22,7 +22,7 @@ from .summary import TaskSummary
 class TaskPlan:
     """One slice's tasks: which app, on what, and until when."""
 
-    luggage: AppReference
+    app_reference: AppReference
     subscriptions: tuple[str, ...]
     """Those the app has on the driver, in their order."""
     gateway: str | None = attrs.field(default=None, repr=False)
@@ -83,7 +83,7 @@ class TaskFailed(PumpError):
         return f"a task failed: {self.detail}"
 
 
-# Travelling: how an app gets from the driver into a task.
+# App references: how an app gets from the driver into a task.
 #
 # | the app is                            | it travels  | and in the task                          |
 # |---------------------------------------|-------------|------------------------------------------|
@@ -132,24 +132,24 @@ def packed(app: App) -> AppReference:
         ) from error
 
 
-def unpacked(luggage: AppReference) -> App:
+def unpacked(app_reference: AppReference) -> App:
     """The app, in the task. Raises what its module, or a part of it, raises when it is loaded."""
-    for folder in luggage.folders:
+    for folder in app_reference.folders:
         if folder not in sys.path and Path(folder).is_dir():
             sys.path.insert(0, folder)
-    if isinstance(luggage, AppByName):
+    if isinstance(app_reference, AppByName):
         from ...loading import load_app
 
-        return load_app(luggage.target)
+        return load_app(app_reference.target)
     from pyspark import cloudpickle
 
-    app: Any = cloudpickle.loads(luggage.blob)
+    app: Any = cloudpickle.loads(app_reference.blob)
     assert isinstance(app, App)
     return app
 
 
 def _folders() -> tuple[str, ...]:
-    """Where this process finds modules that nobody installed."""
+    """Where this process finds modules that are not installed."""
     found: list[str] = []
     for path in sys.path:
         folder = os.path.abspath(path)

@@ -45,17 +45,19 @@ class Work:
 
     app: App
     options: SparkRunOptions
-    luggage: AppReference
+    app_reference: AppReference
     ledger: ParquetLedger
 
     @classmethod
-    def of(cls, app: App, options: SparkRunOptions, luggage: AppReference | None = None) -> Work:
+    def of(
+        cls, app: App, options: SparkRunOptions, app_reference: AppReference | None = None
+    ) -> Work:
         """Raise what would keep the app from running on any Spark."""
         app.check()
         check_gateway(app.built_gateway().capabilities)
         ledger = ledger_for(app, options.ledger)
-        luggage = packed(app) if luggage is None else luggage
-        return cls(app=app, options=options, luggage=luggage, ledger=ledger)
+        app_reference = packed(app) if app_reference is None else app_reference
+        return cls(app=app, options=options, app_reference=app_reference, ledger=ledger)
 
     async def run(
         self, cluster: Cluster, folder: RunFolder, stops: Stops, listener: Listener
@@ -69,7 +71,7 @@ class Work:
     def _plan(self, folder: RunFolder, *, is_disk_shared: bool) -> TaskPlan:
         subscriptions = self.app.subscriptions
         return TaskPlan(
-            luggage=self.luggage,
+            app_reference=self.app_reference,
             subscriptions=tuple(each.name for each in subscriptions),
             gateway=self.app.gateway_url,
             concurrency={each.name: each.concurrency for each in subscriptions},
@@ -187,7 +189,7 @@ _WAIT_S = 0.5
 
 
 class Stops:
-    """Carries stops from any thread to whoever is to stop; those that came early too."""
+    """Carries stops from any thread to what is to stop; those that came early too."""
 
     def __init__(self) -> None:
         # One signal may come while another is handled.
@@ -234,7 +236,7 @@ def run_stoppable(make: Callable[[Stops], Coroutine[Any, Any, _T]]) -> _T:
 def _handled(ask: Callable[[], None]) -> Iterator[None]:
     """Have signals ask; PySpark's own handler of Ctrl-C would cancel every job."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # Only the main thread may handle signals: whoever runs us ends us.
+        yield  # Only the main thread may handle signals: the embedding program ends us.
         return
     before = {each: signal.signal(each, lambda number, frame: ask()) for each in _SIGNALS}
     try:

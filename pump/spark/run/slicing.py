@@ -65,7 +65,7 @@ class Probing:
     """When to receive though nothing is said to be ready, only in flight.
 
     Some brokers, as NATS, count a message whose lease ran out, or whose retry is due, as in flight
-    until somebody receives it; and between slices nobody does.
+    until it is received; and between slices nothing receives.
     """
 
     _since_s: float | None = None
@@ -135,7 +135,7 @@ def run_folder(ledger: Path) -> Iterator[RunFolder]:
 
 
 def _made(path: Path) -> FileLock:
-    """Locked before it has its name, so that whoever tidies up never takes it for a dead one's."""
+    """Locked before it has its name, so that a clean-up never takes it for that of a dead one."""
     unnamed = path.with_name(f".{path.name}")
     unnamed.mkdir(parents=True)
     lock = FileLock(unnamed / _LOCK)

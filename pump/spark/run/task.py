@@ -52,7 +52,7 @@ def _loaded(plan: TaskPlan) -> App:
             str(plan.ledger.folder),
             "a task's machine does not see this folder; name one that is shared by all of them",
         )
-    app = unpacked(plan.luggage)
+    app = unpacked(plan.app_reference)
     check_same(app, plan.subscriptions)
     app.override(gateway=plan.gateway, concurrency=plan.concurrency)
     app.check()
@@ -177,9 +177,9 @@ QUIET_S = 0.2
 SILENT_S = 5.0
 """Nothing came for this long, and a receive came back empty, whatever the estimate says."""
 SPEECHLESS_S = 60.0
-"""Nothing came for this long, and no receive came back at all: somebody else may do better."""
+"""Nothing came for this long, and no receive came back at all: another task may do better."""
 GRACE_S = 30.0
-"""How long what is in hand may take at the end of a slice; then the rest is handed back."""
+"""How long what is in flight may take at the end of a slice; then the rest is handed back."""
 
 
 @attrs.frozen(kw_only=True)
@@ -299,4 +299,4 @@ class SliceWatch:
         try:
             return Depth.of([await admin.stats(queue) for queue in self._queues])
         except GatewayError:
-            return None  # Who cannot be asked may have messages.
+            return None  # A gateway that cannot be asked may have messages.

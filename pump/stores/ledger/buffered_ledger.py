@@ -98,7 +98,7 @@ class BufferedLedger:
         return self._has_detail
 
     def new_store(self) -> RowStore:
-        """What it writes to, not open yet, for whoever must know that a row is on the disk."""
+        """What it writes to, not open yet, for callers that must know that a row is on the disk."""
         return self._make_store()
 
     @property
@@ -167,7 +167,7 @@ class BufferedLedger:
             self._dropped_count += self.waiting_count
             self._waiting, self._writing = [], []
             if running.is_store_left:
-                # Nobody waits for it any more; what it holds is for others to take.
+                # It is not waited for any more; what it holds is for others to take.
                 running.thread.do_unheard(partial(running.store.close, self._clock.time_s()))
             running.stop()
 
@@ -296,7 +296,7 @@ class _Running:
         self.closing = asyncio.Event()
         self.is_over = False
         self.is_store_left = True
-        """Whether nobody has told the store to close yet."""
+        """Whether the store was not told to close yet."""
         self.writer: asyncio.Task[None] | None = None
         self.carer: asyncio.Task[None] | None = None
 
@@ -346,14 +346,14 @@ class WriterThread:
     async def do(self, job: Callable[[], _T]) -> _T:
         """Have the job done and return, or raise, what it does.
 
-        Cancelled before its turn, it is not done; cancelled later, it is done, and nobody hears.
+        Cancelled before its turn, it is not done; cancelled later, it is done unheard.
         """
         future: Future[_T] = Future()
         self._jobs.put((future, job))
         return await asyncio.wrap_future(future)
 
     def do_unheard(self, job: Callable[[], object]) -> None:
-        """Have the job done some time; what becomes of it, nobody hears."""
+        """Have the job done some time; its result is dropped."""
         self._jobs.put((Future(), job))
 
     def end(self) -> None:

@@ -255,7 +255,7 @@ def _split(rows: list[Row]) -> dict[date, list[Row]]:
 #     day=2026-11-16/outcomes-<writer>-<first>-<last>.parquet    the rows of one UTC day
 #     _journal/<writer>.db, .lock, .tmp                          what is not rolled yet
 #
-# Names that begin with `_` or `.` are passed over by whoever reads such folders.
+# Names that begin with `_` or `.` are passed over by readers of such folders.
 
 JOURNALS = "_journal"
 TEMPORARY_SUFFIX = ".tmp"
@@ -286,7 +286,7 @@ def file_name(writer: str, range_: Range) -> str:
 
 
 def journals_in(folder: Path) -> list[Path]:
-    """Every journal, whoever writes it."""
+    """Every journal, of any writer."""
     with translated(folder):
         return sorted((folder / JOURNALS).glob(f"*{SUFFIX}"))
 
@@ -354,7 +354,7 @@ def remove_days_before(folder: Path, day: date) -> None:
             for path in _files_in(day_folder):
                 if outcome_file(path, found) is not None:
                     path.unlink(missing_ok=True)
-            # Somebody else's file in it, or another process that was faster.
+            # A foreign file in it, or another process that was faster.
             with suppress(OSError):
                 day_folder.rmdir()
 
@@ -376,7 +376,7 @@ def _sync(path: Path) -> None:
 #
 # Each process has its own, beside a lock that dies with it. Rows are kept in batches, as they came;
 # a batch is never changed, and its number is never used again, so a range of numbers says which
-# rows a file holds. The range is written down before the file is: whoever repeats a roll that was
+# rows a file holds. The range is written down before the file is: to repeat a roll that was
 # cut short makes the very same file again.
 
 SUFFIX = ".db"
@@ -391,7 +391,7 @@ _FORMAT = FileFormat(
     ),
 )
 _ROWS_A_BATCH = 2_000
-"""So that nobody who reads needs more than that in memory at once."""
+"""So that no reader needs more than that in memory at once."""
 _decoder = msgspec.msgpack.Decoder(list[Row])
 
 

@@ -105,8 +105,8 @@ class ParquetReader:
                 for path in _data_files(day_folder, tally):
                     yield day, path
         with translated(self.folder):
-            strangers = [path for path in self.folder.iterdir() if _is_stranger(path)]
-        tally.skipped += [(str(path), "is no part of the ledger") for path in sorted(strangers)]
+            foreign = [path for path in self.folder.iterdir() if _is_foreign(path)]
+        tally.skipped += [(str(path), "is no part of the ledger") for path in sorted(foreign)]
 
     def _oldest_in(self, path: Path) -> int | None:
         try:
@@ -195,7 +195,7 @@ def _data_files(day_folder: Path, tally: LedgerTally | None = None) -> list[Path
     return [path for path in paths if path.suffix == ".parquet"]
 
 
-def _is_stranger(path: Path) -> bool:
+def _is_foreign(path: Path) -> bool:
     return path.name[0] not in "._" and parquet_ledger.day_named(path.name) is None
 
 

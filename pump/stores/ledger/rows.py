@@ -72,7 +72,7 @@ class RowMaker:
             event.error_type or None,
             detail[:MAX_DETAIL] if detail and self.has_detail else None,
             event.destination,
-            # Whatever a foreign producer put into a header: an endless age tells nobody anything.
+            # Whatever a foreign producer put into a header: an endless age means nothing.
             event.run_s if isfinite(event.run_s) else None,
             age_s if age_s is None or isfinite(age_s) else None,
             self.gateway,
@@ -179,7 +179,7 @@ def translated(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def is_passing(error: StorageFailed) -> bool:
-    """Whether the cause is one that goes by itself, or when somebody has made room."""
+    """Whether the cause is one that goes by itself, or once there is room again."""
     match error.__cause__:
         case sqlite3.Error() as cause:
             return getattr(cause, "sqlite_errorname", "").startswith(_PASSING_NAMES)

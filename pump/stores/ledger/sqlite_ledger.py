@@ -92,7 +92,7 @@ def check_presence(path: Path, known: os.stat_result) -> None:
 
 @contextmanager
 def snapshot(path: Path, form: FileFormat) -> Iterator[sqlite3.Connection]:
-    """The file as it is now, for reading, whoever writes it meanwhile."""
+    """The file as it is now, for reading, while it may be written."""
     with closing(_connect_to_read(path)) as connection, translated(path):
         _check(connection, path, form)
         connection.execute("BEGIN")
@@ -112,7 +112,7 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
             connection.close()
             if path.with_name(f"{path.name}-wal").exists():
                 raise
-        # In a folder that may not be written, SQLite needs to be told that nobody else does.
+        # In a folder that may not be written, SQLite needs to be told that no other process does.
         return sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
 
 
@@ -200,7 +200,7 @@ FORMAT = FileFormat(
 )
 _PRUNE_EVERY_S = 60.0
 _PRUNE_AT_ONCE = 20_000
-"""Rows removed in one transaction: nobody else writes meanwhile."""
+"""Rows removed in one transaction: no other process writes meanwhile."""
 
 
 class SqliteLedger(BufferedLedger):

@@ -38,9 +38,9 @@ def ended(message: Message | None = None, *, attempt: int = 1, **fields: Any) ->
     )
 
 
-def write(*endings: DeliveryResult, clock: VirtualClock | None = None) -> None:
+def write(*results: DeliveryResult, clock: VirtualClock | None = None) -> None:
     lines = DeliveryLines("orders-sub", gateway="memory", clock=clock or VirtualClock())
-    lines.write(endings)
+    lines.write(results)
 
 
 def test_when_a_message_is_processed_then_its_line_says_all_there_is_to_know(set_up: SetUp) -> None:
@@ -81,7 +81,7 @@ def test_when_a_message_is_processed_then_its_line_says_all_there_is_to_know(set
 
 
 @pytest.mark.parametrize(
-    ("ending", "level", "status"),
+    ("result", "level", "status"),
     [
         ({}, "info", "processed"),
         ({"action": Defer(9), "outcome": Defer(9), "error": ValueError()}, "warning", "retrying"),
@@ -98,12 +98,12 @@ def test_when_a_message_is_processed_then_its_line_says_all_there_is_to_know(set
     ],
 )
 def test_the_level_fits_what_became_of_it(
-    ending: dict[str, Any], level: str, status: str, set_up: SetUp
+    result: dict[str, Any], level: str, status: str, set_up: SetUp
 ) -> None:
     """R61, R24."""
     written = set_up()
 
-    write(ended(**ending))
+    write(ended(**result))
 
     [line] = written.lines
     assert (line["level"], line["status"]) == (level, status)

@@ -30,9 +30,9 @@ def ended(message: Message | None = None, *, attempt: int = 1, **fields: Any) ->
     )
 
 
-def write(*endings: DeliveryResult, clock: VirtualClock | None = None) -> None:
+def write(*results: DeliveryResult, clock: VirtualClock | None = None) -> None:
     lines = DeliveryLines("orders-sub", gateway="memory", clock=clock or VirtualClock())
-    lines.write(endings)
+    lines.write(results)
 
 
 class Heard(logging.Handler):
