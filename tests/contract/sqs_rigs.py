@@ -15,7 +15,7 @@ from gateways.sqs.settling import Settling
 from pump.errors import GatewayError
 from pump.serving import ServerOptions
 from pump.testing.contract import GatewayContract, PumpContract, Rig, WaitingClock
-from pump.testing.contract.groups import GroupContract
+from pump.testing.contract.ordering import GroupContract
 from pump.testing.contract.receiving import ReceivingContract
 from pump.testing.contract.rejecting import RejectionContract
 from pump.testing.contract.sending import SendingContract

@@ -16,7 +16,7 @@ from pump.testing import VirtualClock
 from pump.testing.contract import Rig
 from pump.testing.contract.blocking import BlockingContract, blocking_calls
 from pump.testing.contract.claims import ClaimContract, contradictions
-from pump.testing.contract.sharing import SharingContract
+from pump.testing.contract.durability import SharingContract
 
 from .naive import NaiveGateway
 from .saboteurs.claims import BlocksTheLoop

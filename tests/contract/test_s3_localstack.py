@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateways.s3 import Layout, TransportKind
-from pump.testing.contract.lifecycle import LifecycleContract
+from pump.testing.contract.durability import LifecycleContract
 from pump.testing.contract.sending import SendingContract
 from pump.testing.contract.settling import SettlingContract
 

@@ -7,23 +7,19 @@ from .blocking import BlockingContract, SessionBlockingContract
 from .by_hand import ByHandContract
 from .claims import ClaimContract
 from .concurrency import ConcurrencyContract
-from .deduplication import DeduplicationContract
-from .durability import DurabilityContract
-from .groups import GroupContract
+from .durability import DurabilityContract, LifecycleContract, SharingContract
 from .hostile import HostileContract
 from .laws import LawContract
 from .leases import LeaseContract
-from .lifecycle import LifecycleContract
-from .ordering import OrderingContract
+from .ordering import GroupContract, OrderingContract
 from .receiving import ReceivingContract
 from .redrive import RedriveContract
 from .rejecting import RejectionContract
 from .resilience import ResilienceContract
-from .sending import SendingContract
+from .sending import DeduplicationContract, SendingContract
 from .session_locks import SessionLockContract
 from .sessions import SessionContract
 from .settling import SettlingContract
-from .sharing import SharingContract
 
 
 class PortContract(
