@@ -420,7 +420,7 @@ class Host:
             )
         self._journal.start()
         self.dispatcher = RequestDispatcher(self.engine, recovered.replies)
-        await self._bury_dead_owners(recovered)
+        await self._reap_dead_clients(recovered)
         # Leases that ran out while nobody hosted end now, on disk too.
         await self.engine.queues()
         await self._journal.flush()
@@ -428,11 +428,11 @@ class Host:
         address = await self._server.start()
         await asyncio.to_thread(self._lock.inscribe, str(address))
 
-    async def _bury_dead_owners(self, recovered: Recovered) -> None:
+    async def _reap_dead_clients(self, recovered: Recovered) -> None:
         """T4: only the leases of the dead end now; the living keep theirs."""
         known = recovered.owners.union(await asyncio.to_thread(self._folder.owners))
         for owner in known - {self._owner, ""}:
-            if await asyncio.to_thread(self._folder.bury, owner):
+            if await asyncio.to_thread(self._folder.reap_client, owner):
                 await self.dispatcher.forget(owner)
 
     async def aclose(self) -> None:

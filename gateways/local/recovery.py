@@ -86,10 +86,10 @@ class _RecoveredRows:
 def _fill(engine: QueueEngine, rows: _RecoveredRows) -> Recovered:
     for (packed,) in rows.queues:
         engine.admit(codec.unpack_settings(packed))
-    for room in engine.rooms.values():
-        target = room.state.settings.dead_letter_queue
+    for waiters in engine.waiters_by_queue.values():
+        target = waiters.state.settings.dead_letter_queue
         if target is not None:
-            engine.room(target)
+            engine.waiters_of(target)
     restorer = _RowRestorer(engine.clock, {row[0]: row[1] for row in rows.clocks})
     by_queue = restorer.records(rows.messages)
     recovered = restorer.lease(rows.leases, by_queue)
@@ -97,11 +97,11 @@ def _fill(engine: QueueEngine, rows: _RecoveredRows) -> Recovered:
     recovered.boot_id, recovered.offset_s = restorer.boot_id, -restorer.offset_s
     recovered.owners |= {lock.owner for each in locks.values() for lock in each}
     for queue in by_queue.keys() | locks.keys():
-        state, records = engine.room(queue).state, by_queue.get(queue, {})
+        state, records = engine.waiters_of(queue).state, by_queue.get(queue, {})
         restorer.hold_the_dead(records.values(), state.settings.max_receive_count)
         state.restore(records.values(), locks.get(queue, ()))
     for queue, key, until_s in rows.seen:
-        window = engine.room(queue).state.deduplication
+        window = engine.waiters_of(queue).state.deduplication
         window.remember(key, restorer.monotonic_s(until_s))
     for owner, request, reply in rows.replies:
         recovered.owners.add(owner)

@@ -115,7 +115,7 @@ class LocalServer:
         writer.close()
         if self._sessions.get(owner) is writer:
             del self._sessions[owner]
-            self._spawn(self._mourn(owner), "pumphouse-mourner")
+            self._spawn(self._reap_client(owner), "pumphouse-reaper")
 
     async def _welcome(self, owner: str, writer: StreamWriter) -> None:
         earlier = self._sessions.get(owner)
@@ -125,12 +125,12 @@ class LocalServer:
             await self._dispatcher.leave(owner)
         wire.write(writer, wire.PackedReply(0, wire.encode(self._engine.clock.now_s())))
 
-    async def _mourn(self, owner: str) -> None:
+    async def _reap_client(self, owner: str) -> None:
         """Release what a client held once it is known to be dead."""
         await self._dispatcher.leave(owner)
         wait_s = _FIRST_LOOK_S
         while owner not in self._sessions:
-            if await in_thread(self._folder.bury, owner):
+            if await in_thread(self._folder.reap_client, owner):
                 await self._dispatcher.forget(owner)
                 return
             await SYSTEM_CLOCK.sleep(wait_s)
@@ -218,7 +218,7 @@ class DataFolder:
         lock.path.unlink(missing_ok=True)
         lock.release()
 
-    def bury(self, owner: str) -> bool:
+    def reap_client(self, owner: str) -> bool:
         """Remove what a dead owner left here; False when it lives."""
         lock = self.owner_lock(owner)
         if not lock.path.exists():

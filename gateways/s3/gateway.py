@@ -36,7 +36,7 @@ from .._aws.transport import Transport, transport_for
 from .doctor import examine
 from .limits import MAX_BODY_BYTES, capabilities_of
 from .queue_options import Wanted
-from .queues import Bench, QueueCache
+from .queues import QueueCache, QueueEnvironment
 from .settings import S3Settings
 from .store.objects import ObjectStore, ServerTime, drive
 from .store.s3_store import Bucket, S3Store, probe, refused
@@ -68,8 +68,10 @@ class S3Gateway:
             transport = transport or transport_for(settings.aws, clock)
             storage = _storage(settings, transport, clock)
         self._transport = transport
-        self._bench = Bench(settings=settings, store=storage.store, time=storage.time, clock=clock)
-        self._queues = QueueCache(self._bench)
+        self._environment = QueueEnvironment(
+            settings=settings, store=storage.store, time=storage.time, clock=clock
+        )
+        self._queues = QueueCache(self._environment)
         self._sessions = S3Sessions(self._queues, clock)
         self._opening = asyncio.Lock()
         self._is_open = False
@@ -85,7 +87,7 @@ class S3Gateway:
     @property
     def request_counts(self) -> Mapping[str, int]:
         """Requests so far by what they are: put, get, list, remove."""
-        counts: Mapping[str, int] = getattr(self._bench.store, "counts", Counter())
+        counts: Mapping[str, int] = getattr(self._environment.store, "counts", Counter())
         return counts
 
     async def open(self) -> None:
@@ -141,20 +143,20 @@ class S3Gateway:
     async def examine(
         self, subscriptions: Sequence[Subscription], observed: Mapping[str, HandlerTimes]
     ) -> Sequence[Finding]:
-        return await examine(self._bench, self._queues, self._transport, subscriptions)
+        return await examine(self._environment, self._queues, self._transport, subscriptions)
 
     async def _probe(self) -> None:
         settings = self._settings
         root = f"{settings.root}probe/{new_id()}/"
         try:
-            trouble = await drive(probe(root, new_id), self._bench.store)
+            trouble = await drive(probe(root, new_id), self._environment.store)
         except SettingRefused as fault:
             if fault.value in ("NoSuchBucket", "404"):
                 raise _missing(settings.bucket) from fault
             if fault.value == "NotImplemented":
                 raise refused(settings.bucket, fault.remedy) from fault
             raise
-        if not trouble and not self._bench.time.is_known:
+        if not trouble and not self._environment.time.is_known:
             trouble = "its replies have no Date, and leases go by its clock"
         if trouble:
             raise refused(settings.bucket, trouble)

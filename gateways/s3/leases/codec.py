@@ -80,13 +80,13 @@ class BatchedMessage:
 class BatchContent:
     """What a batch holds, and when it was written (the store's time, at the latest)."""
 
-    letters: Sequence[BatchedMessage]
+    messages: Sequence[BatchedMessage]
     sent_at_s: float
 
     @property
     def size(self) -> int:
         """About how many bytes it takes in memory."""
-        return sum(len(letter.packed) for letter in self.letters)
+        return sum(len(batched.packed) for batched in self.messages)
 
 
 class _PackedBatch(msgspec.Struct, array_like=True, frozen=True):
@@ -94,7 +94,7 @@ class _PackedBatch(msgspec.Struct, array_like=True, frozen=True):
 
     version: int
     sent_at_s: float
-    letters: list[tuple[float, bytes]]
+    messages: list[tuple[float, bytes]]
 
 
 _json = msgspec.json.Encoder()
@@ -132,8 +132,8 @@ def decode_tail(body: bytes) -> Tail:
 
 def encode_batch(content: BatchContent) -> bytes:
     """A batch as MessagePack."""
-    letters = [(letter.visible_at_s, letter.packed) for letter in content.letters]
-    return _msgpack.encode(_PackedBatch(_VERSION, content.sent_at_s, letters))
+    messages = [(batched.visible_at_s, batched.packed) for batched in content.messages]
+    return _msgpack.encode(_PackedBatch(_VERSION, content.sent_at_s, messages))
 
 
 def decode_batch(body: bytes) -> BatchContent:
@@ -144,8 +144,8 @@ def decode_batch(body: bytes) -> BatchContent:
         raise MappingError("batch", f"unreadable: {error}") from error
     if packed.version != _VERSION:
         raise MappingError("batch", f"version {packed.version} is not known")
-    letters = [BatchedMessage(each, visible_at_s) for visible_at_s, each in packed.letters]
-    return BatchContent(letters, packed.sent_at_s)
+    messages = [BatchedMessage(each, visible_at_s) for visible_at_s, each in packed.messages]
+    return BatchContent(messages, packed.sent_at_s)
 
 
 # Names: a message of this layout is known by its batch's number and its place in the batch.

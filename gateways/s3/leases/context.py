@@ -30,7 +30,7 @@ class LeaseQueueContext:
     driver: ProtocolDriver
     catalogue: Catalogue
     choosing: Choosing
-    holdings: Holdings
+    held_leases: HeldLeases
     owner: str
 
     @property
@@ -82,18 +82,18 @@ class LeaseQueueContext:
             nonce=self.around.new_id(),
         )
 
-    def note_release(self, holding: Holding, etag: str, lease: LeaseObject) -> None:
+    def note_release(self, held: HeldLease, etag: str, lease: LeaseObject) -> None:
         """Put a message that was handed back where it belongs."""
-        self.holdings.forget(holding)
+        self.held_leases.forget(held)
         if lease.expires_s:
-            self.catalogue.note_lease(holding.slot, etag, lease, is_own=True)
+            self.catalogue.note_lease(held.slot, etag, lease, is_own=True)
         else:
-            self.catalogue.note_ready(holding.slot, etag, lease)
+            self.catalogue.note_ready(held.slot, etag, lease)
 
-    def note_loss(self, holding: Holding) -> None:
+    def note_loss(self, held: HeldLease) -> None:
         """Somebody else has it, or had it last."""
-        self.holdings.forget(holding)
-        self.catalogue.note_stranger(holding.slot, self.earliest_s)
+        self.held_leases.forget(held)
+        self.catalogue.note_foreign_lease(held.slot, self.earliest_s)
 
 
 # Holdings: the leases this process has handed out, by receipt, and who may still use them.
@@ -102,7 +102,7 @@ _SWEEP_FROM = 1024
 
 
 @attrs.define(eq=False, kw_only=True)
-class Holding:
+class HeldLease:
     """A lease in hand. Its writes follow one another: each needs the ETag of the one before."""
 
     slot: Slot
@@ -113,7 +113,7 @@ class Holding:
     lease: LeaseObject
     deadline_s: float
     """By the local clock, from before the lease was written: this process lets go first."""
-    is_burial: bool = False
+    is_dead: bool = False
     """Whether it was claimed only to be moved to the dead-letter queue."""
     is_over: bool = False
     """Settled, being settled, or lost."""
@@ -126,7 +126,7 @@ class Holding:
         return self.lease.token
 
     @property
-    def tenancy(self) -> LeaseHandle:
+    def handle(self) -> LeaseHandle:
         """As the protocols want it."""
         return LeaseHandle(
             key=self.key, etag=self.etag, lease=self.lease, is_doubtful=self.is_doubtful
@@ -149,38 +149,38 @@ class Holding:
         )
 
 
-class Holdings:
+class HeldLeases:
     """All of them. What was never settled is forgotten some time after it ran out."""
 
     def __init__(self) -> None:
-        self._by_receipt: dict[str, Holding] = {}
+        self._by_receipt: dict[str, HeldLease] = {}
         self._sweep_at = _SWEEP_FROM
 
-    def add(self, holding: Holding, now_s: float) -> None:
+    def add(self, held: HeldLease, now_s: float) -> None:
         """Hand one out."""
         if len(self._by_receipt) >= self._sweep_at:
             self._sweep(now_s)
-        self._by_receipt[holding.receipt] = holding
+        self._by_receipt[held.receipt] = held
 
-    def find(self, receipt: str, now_s: float) -> Holding | None:
+    def find(self, receipt: str, now_s: float) -> HeldLease | None:
         """The holding of a receipt, if it may still be used."""
-        holding = self._by_receipt.get(receipt)
-        return holding if holding is not None and holding.is_valid(now_s) else None
+        held = self._by_receipt.get(receipt)
+        return held if held is not None and held.is_valid(now_s) else None
 
-    def forget(self, holding: Holding) -> None:
+    def forget(self, held: HeldLease) -> None:
         """It was settled, or lost."""
-        holding.is_over = True
-        self._by_receipt.pop(holding.receipt, None)
+        held.is_over = True
+        self._by_receipt.pop(held.receipt, None)
 
     def forget_all(self) -> None:
         """The queue was purged."""
-        for holding in list(self._by_receipt.values()):
-            self.forget(holding)
+        for held in list(self._by_receipt.values()):
+            self.forget(held)
 
     def _sweep(self, now_s: float) -> None:
-        for holding in list(self._by_receipt.values()):
-            if now_s >= holding.deadline_s:
-                self.forget(holding)
+        for held in list(self._by_receipt.values()):
+            if now_s >= held.deadline_s:
+                self.forget(held)
         self._sweep_at = max(_SWEEP_FROM, 2 * len(self._by_receipt))
 
 

@@ -82,41 +82,41 @@ def reclaim(key: str, etag: str, lease: LeaseObject) -> Steps[Verdict]:
     return (yield from write(Put(key, encode_lease(lease), if_match=etag), _has_nonce(lease)))
 
 
-def renew(tenancy: LeaseHandle, lease: LeaseObject) -> Steps[Verdict]:
+def renew(handle: LeaseHandle, lease: LeaseObject) -> Steps[Verdict]:
     """Replace the lease by a later one of the same token."""
-    return (yield from _replace(tenancy, encode_lease(lease), _has_nonce(lease)))
+    return (yield from _replace(handle, encode_lease(lease), _has_nonce(lease)))
 
 
-def hand_back(tenancy: LeaseHandle, lease: LeaseObject) -> Steps[Verdict]:
+def hand_back(handle: LeaseHandle, lease: LeaseObject) -> Steps[Verdict]:
     """Replace the lease by one without an owner.
 
     `Gone`, or `Lost` after a look: an earlier write of ours had handed it back, or it is lost;
     either way it is not ours, which is what was asked for.
     """
-    return (yield from _replace(tenancy, encode_lease(lease), _has_nonce(lease)))
+    return (yield from _replace(handle, encode_lease(lease), _has_nonce(lease)))
 
 
-def ack(tenancy: LeaseHandle) -> Steps[Verdict]:
+def ack(handle: LeaseHandle) -> Steps[Verdict]:
     """Mark the message as done.
 
     `Gone`, or `Lost` after a look, but not to a later claim: our own write that got no answer has
     done it, if our lease is not over by the local clock, for until then nobody else may write here.
     Afterwards it may have been another's, and counts as lost.
     """
-    return (yield from _replace(tenancy, DONE, lambda _: False))
+    return (yield from _replace(handle, DONE, lambda _: False))
 
 
 def _replace(
-    tenancy: LeaseHandle, body: bytes, is_ours: Callable[[FoundObject], bool]
+    handle: LeaseHandle, body: bytes, is_ours: Callable[[FoundObject], bool]
 ) -> Steps[Verdict]:
     """Write over our own lease; over the version that a doubtful write of ours has left, too."""
-    etag, is_doubtful = tenancy.etag, tenancy.is_doubtful
-    error: GatewayError = Throttled(tenancy.key)
+    etag, is_doubtful = handle.etag, handle.is_doubtful
+    error: GatewayError = Throttled(handle.key)
     for _ in range(MAX_TRIES):
-        put = Put(tenancy.key, body, if_match=etag)
+        put = Put(handle.key, body, if_match=etag)
         verdict = yield from write(put, is_ours, is_doubtful=is_doubtful)
         found = verdict.found if isinstance(verdict, Lost) else None
-        if found is None or not _has_token(found, tenancy.lease.token):
+        if found is None or not _has_token(found, handle.lease.token):
             return verdict
         etag, is_doubtful = found.etag, True
     return Undecided(error)

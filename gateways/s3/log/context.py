@@ -123,7 +123,7 @@ class WaitingReceives:
                 ask.answer.set_exception(error)
         self._waiting.clear()
 
-    def send_home(self) -> None:
+    def dismiss_all(self) -> None:
         """Answer all who wait: nothing."""
         for ask in self._waiting:
             answer(ask, ReceiveAnswer())

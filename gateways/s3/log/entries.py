@@ -146,7 +146,7 @@ class Adopt(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """Look after those that had their last delivery and that nobody looks after."""
 
 
-class Buried(msgspec.Struct, frozen=True, array_like=True, tag=7):
+class DeadLettered(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """They are in the dead-letter queue."""
 
     numbers: tuple[int, ...]
@@ -175,7 +175,7 @@ Op = (
     | ExtendOperation
     | PurgeOperation
     | Adopt
-    | Buried
+    | DeadLettered
     | Configure
     | Sweep
     | SessionOp

@@ -80,7 +80,7 @@ class Follower:
             self.litter += [self.segment_key(segment) for segment in applied.emptied]
         return applied
 
-    def take_news(self) -> list[Applied]:
+    def take_applied(self) -> list[Applied]:
         """What was applied since the last call."""
         news, self.news = self.news, []
         return news
@@ -96,7 +96,7 @@ class Follower:
 
 
 @attrs.define
-class Patience:
+class RetryBudget:
     """Counts what went wrong in one protocol, and ends it when it is enough."""
 
     target: str
@@ -104,7 +104,7 @@ class Patience:
     busy: int = 0
     stale: int = 0
 
-    def bear(self, fault: Unknown | WriteConflict) -> None:
+    def spend(self, fault: Unknown | WriteConflict) -> None:
         """Count a request that was not answered, or not decided."""
         if isinstance(fault, WriteConflict):
             self.busy += 1
@@ -115,7 +115,7 @@ class Patience:
         if self.faults >= MAX_FAULTS:
             raise fault.error
 
-    def bear_stale(self, max_count: int = _MAX_STALE) -> None:
+    def spend_stale(self, max_count: int = _MAX_STALE) -> None:
         """Count another's commit that came first."""
         self.stale += 1
         if self.stale >= max_count:
@@ -124,7 +124,7 @@ class Patience:
 
 def refresh(follower: Follower) -> Steps[bool]:
     """Follow the head; returns whether there was anything new. Raises what stays unanswered."""
-    patience = Patience(follower.keys.head)
+    budget = RetryBudget(follower.keys.head)
     tried: str | None = None
     while True:
         reply = yield Get(follower.keys.head, unless=follower.etag)
@@ -141,26 +141,26 @@ def refresh(follower: Follower) -> Steps[bool]:
                 # Left half way, it has applied more than the head it knows.
                 follower.is_loaded = False
                 head = codec.unpack_head(body, follower.keys.head)
-                gone = yield from _follow(follower, head, patience)
+                gone = yield from _follow(follower, head, budget)
                 if gone is None:
                     follower.head, follower.etag, follower.is_loaded = head, etag, True
                     return True
                 if tried == etag:
                     raise _damaged(gone, "the head names it, and it is not there")
                 tried = etag
-                patience.bear_stale()
+                budget.spend_stale()
             case _:
-                patience.bear(fault(reply))
+                budget.spend(fault(reply))
 
 
-def _follow(follower: Follower, head: Head, patience: Patience) -> Steps[str | None]:
+def _follow(follower: Follower, head: Head, budget: RetryBudget) -> Steps[str | None]:
     """Apply what the head says; returns the key of what was gone, if something was."""
     known = follower.head
     if known is None or known.log != head.log or head.number < follower.replica.number:
         follower.start_anew()
     base = head.base
     if base is not None and follower.replica.number < base.number:
-        body = yield from _read(base.key, patience)
+        body = yield from _read(base.key, budget)
         if body is None:
             return base.key
         snapshot = codec.unpack_snapshot(body, base.key)
@@ -168,7 +168,7 @@ def _follow(follower: Follower, head: Head, patience: Patience) -> Steps[str | N
         follower.restored = snapshot.number
     for piece in head.rolled:
         if piece.last > follower.replica.number:
-            body = yield from _read(piece.key, patience)
+            body = yield from _read(piece.key, budget)
             if body is None:
                 return piece.key
             _apply_from(follower, codec.unpack_history(body, piece.key), piece.first, piece.key)
@@ -185,7 +185,7 @@ def _apply_from(follower: Follower, entries: tuple[Raw, ...], first: int, key: s
         follower.apply(codec.unpack_entry(packed, key))
 
 
-def _read(key: str, patience: Patience) -> Steps[bytes | None]:
+def _read(key: str, budget: RetryBudget) -> Steps[bytes | None]:
     while True:
         reply = yield Get(key)
         match reply:
@@ -194,7 +194,7 @@ def _read(key: str, patience: Patience) -> Steps[bytes | None]:
             case Missing():
                 return None
             case _:
-                patience.bear(fault(reply))
+                budget.spend(fault(reply))
 
 
 def clean(follower: Follower) -> Steps[None]:

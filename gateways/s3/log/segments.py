@@ -25,26 +25,26 @@ from ..store.objects import (
 from . import codec
 from .commit import Draft, NewNonce, TimeBounds, commit
 from .entries import Sweep
-from .follower import Follower, Patience, fault
+from .follower import Follower, RetryBudget, fault
 
 
 def write_segment(key: str, body: bytes) -> Steps[None]:
     """Write a segment under a key that nobody else writes."""
-    patience = Patience(key)
+    budget = RetryBudget(key)
     while True:
         reply = yield Put(key, body)
         match reply:
             case WrittenObject():
                 return
             case WriteConflict() | Unknown():
-                patience.bear(reply)
+                budget.spend(reply)
             case _:
-                patience.bear(fault(reply))
+                budget.spend(fault(reply))
 
 
 def read_segment(key: str) -> Steps[list[bytes] | None]:
     """The packed messages of a segment, by their place; None when it is gone."""
-    patience = Patience(key)
+    budget = RetryBudget(key)
     while True:
         reply = yield Get(key)
         match reply:
@@ -53,7 +53,7 @@ def read_segment(key: str) -> Steps[list[bytes] | None]:
             case Missing():
                 return None
             case _:
-                patience.bear(fault(reply))
+                budget.spend(fault(reply))
 
 
 def sweep(
@@ -84,7 +84,7 @@ def sweep(
 
 
 def _old(prefix: str, before_s: float) -> Steps[list[str]]:
-    patience, after = Patience(prefix), ""
+    budget, after = RetryBudget(prefix), ""
     old: list[str] = []
     while True:
         reply = yield List(prefix, after)
@@ -95,7 +95,7 @@ def _old(prefix: str, before_s: float) -> Steps[list[str]]:
                     return old
                 after = entries[-1].key
             case _:
-                patience.bear(fault(reply))
+                budget.spend(fault(reply))
 
 
 def _named(follower: Follower) -> set[str]:

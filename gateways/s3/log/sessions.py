@@ -66,8 +66,8 @@ class LoggedSessions:
         replica = self._shop.committer.follower.replica
         if replica.next_due_s() <= self._around.time.earliest_s():
             return True
-        line = replica.queue.line
-        return line.next_free_group() is not None if key is None else line.is_free(key)
+        order = replica.queue.order
+        return order.next_free_group() is not None if key is None else order.is_free(key)
 
     def _undo(self, result: Result) -> None:
         if isinstance(result, SessionGrant):

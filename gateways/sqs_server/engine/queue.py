@@ -39,10 +39,10 @@ MAX_IN_FLIGHT_COUNT = 120_000
 TICK_S = 1e-6
 
 
-class Caretaker(Protocol):
+class UpkeepPort(Protocol):
     """Who writes down what a queue noticed by itself."""
 
-    def bury(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
+    def dead_letter(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
         """Messages in limbo had their last delivery."""
 
     def expire(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
@@ -79,7 +79,7 @@ class Queue:
         settings: SqsQueueSettings,
         clock: Clock,
         identity: FileIdentity,
-        caretaker: Caretaker,
+        upkeep: UpkeepPort,
     ) -> None:
         self.number = number
         self.state = SqsQueueState(settings)
@@ -89,12 +89,12 @@ class Queue:
         self.is_gone = False
         """Whether it is deleted; what arrives late is dropped."""
         self._clock = clock
-        self._caretaker = caretaker
+        self._upkeep = upkeep
         self._waiters: deque[_WaitingReceive] = deque()
         self._is_closed = False
-        self._is_stirring = False
-        self._must_stir_again = False
-        self._visibility_alarm = _Alarm(clock, self.stir)
+        self._is_notifying = False
+        self._must_notify_again = False
+        self._visibility_alarm = _Alarm(clock, self.notify)
         self._retention_alarm = _Alarm(clock, self._retire)
 
     @property
@@ -136,10 +136,10 @@ class Queue:
             visibility_s=ask.visibility_s,
             now_s=now_s,
             time_s=self._clock.time_s(),
-            limit=self._caretaker.dead_after(self),
+            limit=self._upkeep.dead_after(self),
         )
         if dead:
-            self._caretaker.bury(self, dead)
+            self._upkeep.dead_letter(self, dead)
         if taken is not None:
             if ask.attempt_id is not None and state.is_fifo:
                 state.attempts.remember(ask.attempt_id, taken, now_s)
@@ -172,30 +172,30 @@ class Queue:
         """Make what reached nobody available again, uncounted."""
         if taken is not None and not taken.is_repeated:
             self.state.revoke(taken)
-            self.stir()
+            self.notify()
 
-    def stir(self) -> None:
+    def notify(self) -> None:
         """Serve those who wait: something has changed, or time has passed."""
         # A store that writes at once finishes a burial, and stirs, in the middle of a serve.
-        if self._is_stirring:
-            self._must_stir_again = True
+        if self._is_notifying:
+            self._must_notify_again = True
             return
         if self._waiters:
-            self._is_stirring = True
+            self._is_notifying = True
             try:
                 self.promote()
                 self._serve_waiters()
             finally:
-                self._is_stirring = False
+                self._is_notifying = False
         self._arm()
 
     def _serve_waiters(self) -> None:
-        while self._waiters and self.state.line.has_candidates():
-            self._must_stir_again = False
+        while self._waiters and self.state.order.has_candidates():
+            self._must_notify_again = False
             waiter = self._waiters[0]
             if waiter.served.done() or self._serve_waiter(waiter):
                 self._waiters.popleft()
-            elif not self._must_stir_again:
+            elif not self._must_notify_again:
                 return
 
     def _serve_waiter(self, waiter: _WaitingReceive) -> bool:
@@ -213,13 +213,13 @@ class Queue:
         """Let the queue catch up with the clock, and return the time."""
         now_s = self._clock.now_s()
         state = self.state
-        if state.agenda.may_be_due(now_s + TICK_S):
+        if state.timers.may_be_due(now_s + TICK_S):
             state.promote(now_s + TICK_S)
         time_s = self._clock.time_s() + TICK_S
         if state.expiry_hint_s <= time_s and not self._is_closed:
             records = state.expired(time_s)
             if records:
-                self._caretaker.expire(self, records)
+                self._upkeep.expire(self, records)
         return now_s
 
     def close(self) -> None:
@@ -232,7 +232,7 @@ class Queue:
 
     def _retire(self) -> None:
         self.promote()
-        self.stir()
+        self.notify()
 
     def _arm(self) -> None:
         if self._is_closed:
@@ -241,7 +241,7 @@ class Queue:
         if hint_s < self._retention_alarm.due_s:
             self._retention_alarm.arm(hint_s, hint_s - self._clock.time_s())
         if self._waiters:
-            due_s = self.state.agenda.next_due_s()
+            due_s = self.state.timers.next_due_s()
             if due_s < self._visibility_alarm.due_s:
                 self._visibility_alarm.arm(due_s, due_s - self._clock.now_s())
 

@@ -12,7 +12,7 @@ import attrs
 from ..model import QueueId
 
 if TYPE_CHECKING:
-    from .line import Group
+    from .delivery_order import Group
 
 
 class RecordPhase(IntEnum):

@@ -21,8 +21,8 @@ from .engine import SqsEngine
 from .leases import NotedLease
 from .queue import Queue
 from .record import FileIdentity, MoveStatus, MoveTask, SqsRecord, TimedHold
-from .scribe import CORRUPTED, KEY, RESERVED
 from .state import hide
+from .statements import CORRUPTED, KEY, RESERVED
 
 # With fewer, the collector is no burden; what it is told to overlook is never freed in cycles.
 _WORTH_FREEZING = 100_000

@@ -50,7 +50,7 @@ class SqsOrder(Protocol):
         """Forget everybody."""
 
 
-class StandardLine:
+class StandardOrder:
     """Two queues in one: those that came back, oldest first, and then the fresh ones.
 
     Nobody is removed from the middle: who is not visible when the turn comes has left.
@@ -177,7 +177,7 @@ class Group:
             waiting.insert(position, record)
 
 
-class FifoLine:
+class FifoOrder:
     """The groups of one queue, in the order in which they will be asked."""
 
     def __init__(self) -> None:
