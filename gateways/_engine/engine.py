@@ -181,7 +181,7 @@ class QueueEngine:
         return [] if batch is None else _deliveries(queue, batch)
 
     def abandon_request(self, owner: str, request: int) -> None:
-        """Take back what a remote receive leased when its answer reached nobody."""
+        """Take back what a remote receive leased when its answer was not delivered."""
         for waiters in self.waiters_by_queue.values():
             batch = _find_batch(waiters, owner, request)
             if batch is not None:
@@ -249,7 +249,7 @@ class QueueEngine:
         def finish(error: Exception | None) -> None:
             if error is None:
                 counts.append(waiters.state.clear())
-                # A group that was in flight is free for who waits for its session.
+                # A group that was in flight is free for waiters for its session.
                 waiters.notify()
 
         await self.write(PurgedEntry(queue), finish)
@@ -267,7 +267,7 @@ class QueueEngine:
         return waiters
 
     def close(self) -> None:
-        """Send waiting receives home empty, and disarm every timer."""
+        """Return waiting receives empty, and disarm every timer."""
         self.is_closed = True
         for waiters in self.waiters_by_queue.values():
             waiters.close()
@@ -362,7 +362,7 @@ class QueueEngine:
             waiters.notify()
 
     def catch_up(self) -> None:
-        """Let every queue catch up with the clock, and who waits there look."""
+        """Let every queue catch up with the clock, and its waiters look."""
         now_s = self.clock.now_s()
         for waiters in self.waiters_by_queue.values():
             if waiters.state.timers.may_be_due(now_s + TICK_S):
@@ -457,7 +457,7 @@ def _ignore(error: Exception | None) -> None:
     """Nothing to finish: memory already says what the entry says."""
 
 
-# A room: one queue's state, those who wait for its messages, and its one timer.
+# One queue's state, its waiters, and its one timer.
 
 # What falls due within this is due now, so that sums of floats never make a test, or a timer,
 # miss the moment by a rounding error. Far below any lease that makes sense.
@@ -467,7 +467,7 @@ TICK_S = 1e-6
 class QueueWaiters:
     """Wakes waiting receives when something may have become available; never polls.
 
-    The timer is armed only while somebody waits, or while a lease could end in a redrive.
+    The timer is armed only while a receive waits, or while a lease could end in a redrive.
     """
 
     def __init__(
@@ -478,7 +478,7 @@ class QueueWaiters:
         self._on_due = on_due
         self._waiters: deque[asyncio.Future[bool]] = deque()
         self._watchers: deque[asyncio.Future[bool]] = deque()
-        """Those who wait for something that only they can use: a session, or a message of it."""
+        """Waiters for something that only they can use: a session, or a message of it."""
         self._timer: Timer | None = None
         self._timer_due_s = inf
 
@@ -504,10 +504,10 @@ class QueueWaiters:
         return await self._wait_among(self._watchers, woken, wait_s)
 
     def notify(self) -> None:
-        """Tell the room that its state has changed.
+        """Wake waiters after a change of state.
 
-        Wakes one waiter; when that one has taken its share and left some, it stirs again. Wakes
-        all watchers: which of them it concerns, only they know.
+        Wakes one waiter; when that one has taken its share and left some, it notifies again. Wakes
+        all watchers: only they know which of them it concerns.
         """
         if self._watchers:
             self._wake_watchers()
@@ -516,7 +516,7 @@ class QueueWaiters:
         self._arm()
 
     def close(self) -> None:
-        """Send every waiter away and disarm the timer."""
+        """Wake every waiter without a message and disarm the timer."""
         self._wake_watchers()
         while self._waiters:
             self._wake_one()

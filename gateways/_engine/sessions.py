@@ -94,7 +94,7 @@ class EngineSessions:
         return until_s
 
     async def release(self, queue: str, grant: Grant) -> None:
-        """Hand back what is in hand, uncounted, and let go. Nothing happens when it is over."""
+        """Hand back what is in flight, uncounted, and let go. Nothing happens when it is over."""
         waiters = self._engine.waiters_of(queue)
         self._engine.promote(waiters)
         lock = waiters.state.sessions.find(grant.token)
@@ -109,7 +109,7 @@ class EngineSessions:
         return None if lock is None else _grant(lock)
 
     async def abandon_request(self, request: int) -> None:
-        """Take back what a remote request accepted when its answer reached nobody."""
+        """Take back what a remote request accepted when its answer was not delivered."""
         for waiters in list(self._engine.waiters_by_queue.values()):
             lock = self._asked_for(waiters, request)
             if lock is not None:
@@ -123,7 +123,7 @@ class EngineSessions:
         try:
             await self._engine.write(Locked(waiters.name, lock), finish)
         except BaseException:
-            # Accepted for nobody.
+            # The accept was cancelled: it has no owner.
             if lock.is_held:
                 self._unlock(waiters, lock)
             raise

@@ -130,7 +130,7 @@ class QueueState:
         return batch
 
     def revoke(self, batch: LeaseBatch, *, now_s: float) -> None:
-        """Undo a `take` that reached nobody: nothing is hidden, nothing counted."""
+        """Undo a `take` that was not delivered: nothing is hidden, nothing counted."""
         for record in list(batch.members.values()):
             del self.leases[record.receipt]
             self._give_back(Return(record, 0.0, False), now_s, [])
@@ -195,7 +195,7 @@ class QueueState:
                 self._lease_again(record, record.batch)
 
     def postpone(self, record: Record, *, until_s: float) -> None:
-        """Hide a message in limbo under a lease nobody holds, to decide anew at its end."""
+        """Hide a message in limbo under a lease without an owner, to decide anew at its end."""
         if record.seq in self.records:
             self._limbo_count -= 1
             record.receipt = self._tokens()
@@ -350,7 +350,7 @@ class QueueState:
 
     def clear(self) -> int:
         """Remove every message, in flight or not, and return how many there were. Sessions stay
-        with who has them.
+        with their owners.
         """
         count = len(self.records)
         for record in self.leases.values():
@@ -424,7 +424,7 @@ class LockedSessions:
 
     def renew(self, lock: LockedSession, *, until_s: float) -> Extension:
         """Make a lock, and the leases under it, end then."""
-        extension = Extension(moved=list(lock.in_hand()))
+        extension = Extension(moved=list(lock.unsettled()))
         subjects: list[LockedSession | LeaseBatch] = [lock, *extension.moved]
         for subject in subjects:
             subject.expires_s = until_s
@@ -439,8 +439,8 @@ class LockedSessions:
             self._order.release(lock.domain)
 
     def restore(self, locks: Iterable[LockedSession], batches: Iterable[LeaseBatch]) -> None:
-        """Start from locks as they once were, and find what was received under them: nobody else
-        has any of a locked group. The line is formed anew after this.
+        """Start from locks as they once were, and find what was received under them: no other
+        receive has any of a locked group. The order is rebuilt after this.
         """
         by_group = {lock.group: lock for lock in locks}
         self._held.update((lock.id, lock) for lock in by_group.values())
@@ -451,7 +451,7 @@ class LockedSessions:
                 by_group[group or ""].add(batch)
 
     def schedule(self) -> None:
-        """Let every lock fall due, in an agenda that was cleared."""
+        """Add every lock to timers that were cleared."""
         for lock in self._held.values():
             self._timers.add(lock.expires_s, lock)
 
@@ -486,7 +486,7 @@ class DeduplicationWindow:
         self._order.append((until_s, key))
 
     def remembered(self, now_s: float) -> list[tuple[str, float]]:
-        """What is refused now, and until when, for whoever starts from a copy."""
+        """What is refused now, and until when, for a snapshot."""
         kept = [each for each in self._until_s.items() if each[1] > now_s]
         return sorted(kept, key=lambda each: (each[1], each[0]))
 
@@ -505,12 +505,12 @@ class DeduplicationWindow:
                 self._forgotten.append(key)
 
     def take_forgotten(self) -> list[str]:
-        """The ids forgotten since the last call, for whoever keeps a copy."""
+        """The ids forgotten since the last call, for the journal."""
         forgotten, self._forgotten = self._forgotten, []
         return forgotten
 
 
-# The agenda: what will happen to a queue by the mere passing of time, soonest first.
+# Timers: what happens to a queue by the mere passing of time, soonest first.
 
 _Subject = Record | LeaseBatch | LockedSession
 _Entry = tuple[float, int, _Subject]

@@ -99,7 +99,7 @@ def _refusal(space: Space) -> str:
     )
 
 
-# The scribe: a journal entry as rows. Taken down at once, for records change afterwards.
+# A journal entry as SQL statements, made at once, for records change afterwards.
 
 _INSERT_MESSAGES = "INSERT INTO messages VALUES"
 _MESSAGE = "(?, ?, ?, ?, ?, ?)"
@@ -134,7 +134,7 @@ _STEP_S = 1.0
 
 
 class JournalWriter:
-    """Writes entries down as statements. Monotonic times become Unix times on the way; when the
+    """Turns entries into statements. Monotonic times become Unix times on the way; when the
     wall clock is set, those in the file are set with it.
     """
 

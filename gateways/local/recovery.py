@@ -28,7 +28,7 @@ class Recovered:
     """What the file said beyond the queues themselves."""
 
     owners: set[str] = attrs.field(factory=set)
-    """Everyone who held a lease or a session, or had requests answered."""
+    """Clients that held a lease or a session, or had requests answered."""
     void_leases: list[str] = attrs.field(factory=list)
     """Rows under which nothing is leased any more."""
     replies: dict[tuple[str, int], bytes] = attrs.field(factory=dict)
@@ -60,7 +60,7 @@ async def recover(engine: QueueEngine, database: Database) -> Recovered:
         seen=await database.rows("SELECT queue, key, until_s FROM seen ORDER BY until_s"),
         replies=await database.rows("SELECT owner, request, reply FROM replies"),
     )
-    # Nobody else knows the engine yet, and a million messages would stop the loop for seconds.
+    # The engine is not shared yet, and a million messages would stop the loop for seconds.
     try:
         return await asyncio.to_thread(_fill, engine, rows)
     except (MappingError, QueueNotFound) as error:
@@ -178,7 +178,7 @@ class _RowRestorer:
         return by_queue
 
     def hold_the_dead(self, records: Iterable[Record], limit: int | None) -> None:
-        """Lease those to nobody that a crash caught between their last delivery and the move:
+        """Lease, without an owner, those that a crash caught between last delivery and move:
         the end of that lease moves them.
         """
         for record in records:

@@ -1,4 +1,4 @@
-"""The server: the engine's door for other processes on this machine."""
+"""The server: listens for the other processes of this machine, on the host's engine."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LocalServer:
         return address
 
     async def aclose(self) -> None:
-        """Hang up on everyone; unanswered requests are asked again of the next host."""
+        """Close every connection; unanswered requests are asked again of the next host."""
         self._is_closing = True
         self._engine.spares = None
         self._engine.until_heard = None
@@ -180,8 +180,8 @@ def _has_unread(writer: StreamWriter) -> bool:
     return count[0] > 0
 
 
-# The data folder: where the files are, who holds the engine, who is alive. Blocks: call it
-# in a thread.
+# The data folder: its files, the process that hosts the engine, and the clients alive. Blocks: call
+# it in a thread.
 #
 # `queues.db` the database · `engine.lock` held by the process that hosts the engine, and naming
 # its socket · `engine.sock` · `owners/<id>.lock` held by each process that may hold leases. The
@@ -219,7 +219,7 @@ class DataFolder:
         lock.release()
 
     def reap_client(self, owner: str) -> bool:
-        """Remove what a dead owner left here; False when it lives."""
+        """Remove a dead client's lock file; False when the client lives."""
         lock = self.owner_lock(owner)
         if not lock.path.exists():
             return True

@@ -30,7 +30,7 @@ async def examine(
     transport: Transport | None,
     subscriptions: Sequence[Subscription],
 ) -> list[Finding]:
-    """What a person should know. Raises `GatewayError` when the bucket does not answer."""
+    """The findings for an operator. Raises `GatewayError` when the bucket does not answer."""
     reply = await environment.store.perform(
         List(f"{environment.settings.root}queues/", max_count=1)
     )
@@ -86,7 +86,7 @@ def _skew(environment: QueueEnvironment) -> Skew | None:
     )
 
 
-# Diagnosis: what a person should know of a bucket and its queues, from facts. Pure.
+# Diagnosis: findings about a bucket and its queues, from facts. Pure.
 
 MAX_SKEW_S = 60.0
 """From here on a clock is worth a word; S3 refuses what is signed 15 minutes off."""

@@ -182,7 +182,7 @@ def from_url(url: str, clock: Clock | None = None) -> Gateway:
     return S3Gateway(S3Settings.from_url(url), SYSTEM_CLOCK if clock is None else clock)
 
 
-# The caretaker of queues in objects: makes, checks, lists and empties them.
+# Administration of queues in objects: makes, checks, lists and empties them.
 
 MAX_LOOKS = 8
 """How many queues are looked into at once."""
@@ -325,14 +325,14 @@ class S3Sessions:
         return accepted
 
     async def aclose(self, patience_s: float) -> None:
-        """Release them all; a store that cannot be told is not waited for longer than this."""
+        """Release them all; a store that does not answer is not waited for longer than this."""
         with suppress(TimeoutError):
             async with self._clock.timeout(patience_s):
                 await asyncio.gather(*(_release(session) for session in list(self._open)))
 
 
 async def _release(session: OpenSession) -> None:
-    # What cannot be told runs out by itself.
+    # What was not released runs out by itself.
     with suppress(GatewayError):
         await session.aclose()
 

@@ -1,4 +1,4 @@
-"""Queues: those of a gateway that are in use, each opened once and shared by all who use it."""
+"""Queues: those of a gateway that are in use, each opened once and shared by its users."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class QueueCache:
         return self._environment.clock.now_s() - opened.looked_at_s >= LOOK_AGAIN_S
 
     async def _looked_at_again(self, name: str, opened: _Opened) -> _Opened:
-        # Before the look: whoever comes meanwhile goes on with what is known.
+        # Before the look: calls that come meanwhile go on with what is known.
         opened.looked_at_s = self._environment.clock.now_s()
         steps = reread(self._keys(name), opened.file)
         try:

@@ -57,7 +57,7 @@ class Catalogue:
         self.opened: dict[int, OpenBatch] = {}
         self.closed = SlotBatches(self.order_of)
         self.finished: dict[int, Finished] = {}
-        self._standing: set[int] = set()
+        self._unremoved: set[int] = set()
         """Numbers of finished batches that this process has not removed; of the others their leases
         are left."""
         self.order = ReadyOrder()
@@ -132,7 +132,7 @@ class Catalogue:
         closed = self.closed.pop(batch.number)
         if closed is None:
             return
-        # A letter more or less than the key says is none that this layout wrote.
+        # A batch with more or fewer messages than its key says was not written by this layout.
         slots = [Slot(MessageId(batch.number, place)) for place in range(len(content.messages))]
         is_charted, written_s = closed.is_charted, closed.written_s
         opened = OpenBatch(batch, slots, content, written_s, is_charted, len(slots))
@@ -154,7 +154,7 @@ class Catalogue:
         """Forget a batch that is no longer there."""
         self.closed.pop(number)
         self.finished.pop(number, None)
-        self._standing.discard(number)
+        self._unremoved.discard(number)
         self.contested.discard(number)
         opened = self.opened.pop(number, None)
         if opened is not None:
@@ -172,7 +172,7 @@ class Catalogue:
             *(
                 (each.id.number, each.turn)
                 for each in self.finished.values()
-                if each.id.number in self._standing
+                if each.id.number in self._unremoved
             ),
             *(
                 (each.id.number, max((slot.turn for slot in each.slots), default=0))
@@ -185,11 +185,11 @@ class Catalogue:
 
     def to_remove(self) -> list[BatchId]:
         """Finished batches that are still there."""
-        return [self.finished[number].id for number in self._standing]
+        return [self.finished[number].id for number in self._unremoved]
 
     def note_removed(self, batches: Iterable[BatchId]) -> None:
         """They are gone, with the bodies; their leases are not."""
-        self._standing.difference_update(each.number for each in batches)
+        self._unremoved.difference_update(each.number for each in batches)
 
     def to_clean_up(self, earliest_s: float) -> list[BatchId]:
         """Finished batches that were written so long ago that their leases may go as well."""
@@ -355,7 +355,7 @@ class Catalogue:
         if opened is not None:
             self._forget_content(opened)
         self.finished[batch.number] = Finished(batch, written_s, self.turn)
-        self._standing.add(batch.number)
+        self._unremoved.add(batch.number)
 
     def _rank(self, message: MessageId, *, offset: int, count: int) -> tuple[int, int]:
         place = (message.place - offset) % count
@@ -383,7 +383,7 @@ def known_leases(catalogue: Catalogue) -> dict[str, LeaseObject]:
     return {slot.etag: slot.lease for slot in slots if slot.etag and slot.lease}
 
 
-# The line: which message is claimed next, and which are to be looked at when.
+# Ready order: which message is claimed next, and which are to be looked at when.
 
 
 class ReadyOrder:
@@ -399,7 +399,7 @@ class ReadyOrder:
         """Grows with each change of a slot: tells what is newer than a listing."""
         self.ready_count = 0
         self.unread: dict[Slot, None] = {}
-        """Due, and to be read before anyone knows more."""
+        """Due, and to be read before more is known."""
 
     def tick(self) -> int:
         """The turn of a change that happens now."""
@@ -420,7 +420,7 @@ class ReadyOrder:
             heappush(self._hidden, (slot.due_s, next(self._order), slot.turn, slot))
 
     def first(self) -> Slot | None:
-        """The READY slot that comes first; it stays in line."""
+        """The READY slot that comes first; it is not removed."""
         while self._ready:
             rank, _, slot = self._ready[0]
             if slot.phase is SlotPhase.READY and slot.rank == rank:
@@ -449,7 +449,7 @@ class ReadyOrder:
         return inf
 
 
-# The shelf: batches that were listed and not read, in the order in which they are to be.
+# Closed batches: those that were listed and not read, in the order in which they are to be.
 
 
 class SlotBatches:
@@ -477,7 +477,7 @@ class SlotBatches:
             self.uncharted.add(batch.id.number)
 
     def pop(self, number: int) -> ClosedBatch | None:
-        """Take a batch off the shelf, if it is there."""
+        """Remove a batch and return it, if it is there."""
         self.uncharted.discard(number)
         return self._batches.pop(number, None)
 

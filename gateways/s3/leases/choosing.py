@@ -40,7 +40,7 @@ class Choosing:
         self._of = catalogue
 
     def pick(self, max_count: int, earliest_s: float) -> list[Slot]:
-        """Take the next messages out of the line, to claim them: CLAIMING from now on."""
+        """Take the next messages, to claim them: CLAIMING from now on."""
         self._of.order.promote(earliest_s)
         picked: list[Slot] = []
         while len(picked) < max_count and (slot := self._next()) is not None:
@@ -49,7 +49,7 @@ class Choosing:
         return picked
 
     def pick_dead(self, max_attempts: int, earliest_s: float) -> list[Slot]:
-        """Take those out of the line that have had all their deliveries."""
+        """Take those that have had all their deliveries."""
         self._of.order.promote(earliest_s)
         dead = [
             slot

@@ -1,4 +1,4 @@
-"""Claiming: leases for the messages that were picked, confirmed before anyone gets them.
+"""Claiming: leases for the messages that were picked, confirmed before they are delivered.
 
 Whatever was claimed and is not delivered, because it could not be confirmed or because another
 claim failed, is handed back and does not count.
@@ -168,7 +168,7 @@ class Claiming:
         return is_head is True
 
     async def _undo(self, batch: BatchId, group: Sequence[HeldLease]) -> None:
-        """The batch is done and gone: so must our leases be, which nobody else looks for."""
+        """The batch is done and gone: so must our leases be, which no other process looks for."""
         for held in group:
             held.is_over = True
         self._context.catalogue.drop(batch.number)

@@ -1,6 +1,6 @@
 """Codec: what stands in a lease, in the tail and in a batch.
 
-A lease is JSON that a person can read; an empty object means that its message is done. A batch is
+A lease is readable JSON; an empty object means that its message is done. A batch is
 MessagePack: bodies are bytes, and stay as they are.
 """
 
@@ -25,14 +25,14 @@ DONE = b""
 
 
 class LeaseObject(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has a message, or since when nobody has.
+    """Which consumer has a message, or that it is free.
 
     `expires_s` is the store's time from which on another may claim it: the end of the lease, or,
     without an owner, the end of a delay; 0 for at once.
     """
 
     token: str
-    """The tenancy: made anew by each claim, kept by renewals; empty without an owner."""
+    """Names the claim: made anew by each, kept by renewals; empty without an owner."""
     owner: str
     expires_s: float
     attempt: int
@@ -48,7 +48,7 @@ class LeaseObject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody has it, or had it until it expired."""
+        """Whether a consumer has it, or had it until it expired."""
         return bool(self.owner)
 
 
@@ -184,7 +184,7 @@ def batch_key(keys: QueueKeys, batch: BatchId) -> str:
 
 
 def lease_key(keys: QueueKeys, message: MessageId) -> str:
-    """The object that says who has a message."""
+    """The object that says which consumer has a message."""
     return keys.lease(str(message))
 
 

@@ -1,4 +1,4 @@
-"""The desk: what the parts of one queue share, and how they make leases."""
+"""Context: what the parts of one queue share, and how they make leases."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LeaseQueueContext:
         return limit is not None and attempt >= limit
 
     def claim(self, before: LeaseObject | None, lease_s: float) -> LeaseObject:
-        """The lease of a claim. One for a burial counts no further delivery."""
+        """The lease of a claim. One for a dead letter counts no further delivery."""
         attempt = 0 if before is None else before.attempt
         return LeaseObject(
             token=self.around.new_id(),
@@ -67,12 +67,12 @@ class LeaseQueueContext:
         return min(asked_at_s + lease_s, by_the_store_s)
 
     def renewal(self, lease: LeaseObject, lease_s: float) -> LeaseObject:
-        """The same tenancy with another end."""
+        """The same claim with another end."""
         expires_s = self.around.time.end_s(lease_s)
         return replace(lease, expires_s=expires_s, nonce=self.around.new_id())
 
     def release(self, lease: LeaseObject, delay_s: float, *, is_counted: bool) -> LeaseObject:
-        """Nobody's any more, and to be had after `delay_s`."""
+        """A lease without an owner: the message may be claimed after `delay_s`."""
         return replace(
             lease,
             token="",
@@ -91,19 +91,19 @@ class LeaseQueueContext:
             self.catalogue.note_ready(held.slot, etag, lease)
 
     def note_loss(self, held: HeldLease) -> None:
-        """Somebody else has it, or had it last."""
+        """Another process has it, or had it last."""
         self.held_leases.forget(held)
         self.catalogue.note_foreign_lease(held.slot, self.earliest_s)
 
 
-# Holdings: the leases this process has handed out, by receipt, and who may still use them.
+# Held leases: those this process has handed out, by receipt, and whether they are still valid.
 
 _SWEEP_FROM = 1024
 
 
 @attrs.define(eq=False, kw_only=True)
 class HeldLease:
-    """A lease in hand. Its writes follow one another: each needs the ETag of the one before."""
+    """A lease that is held. Its writes are sequential: each needs the ETag of the one before."""
 
     slot: Slot
     batch: BatchId
@@ -127,7 +127,7 @@ class HeldLease:
 
     @property
     def handle(self) -> LeaseHandle:
-        """As the protocols want it."""
+        """What the protocols work with."""
         return LeaseHandle(
             key=self.key, etag=self.etag, lease=self.lease, is_doubtful=self.is_doubtful
         )
@@ -163,7 +163,7 @@ class HeldLeases:
         self._by_receipt[held.receipt] = held
 
     def find(self, receipt: str, now_s: float) -> HeldLease | None:
-        """The holding of a receipt, if it may still be used."""
+        """The lease of a receipt, if it may still be used."""
         held = self._by_receipt.get(receipt)
         return held if held is not None and held.is_valid(now_s) else None
 
@@ -184,7 +184,7 @@ class HeldLeases:
         self._sweep_at = max(_SWEEP_FROM, 2 * len(self._by_receipt))
 
 
-# Patience: protocols performed on a store, with a pause where it did not decide.
+# The protocol driver performs protocols on a store, with a pause where it did not decide.
 
 _T = TypeVar("_T")
 _PAUSE_S = 0.1

@@ -1,4 +1,4 @@
-"""Scouting: finds out what is there, with as few requests as will do.
+"""Discovery: finds out what is there, with as few requests as will do.
 
 New batches are listed behind the last that was seen; the whole queue only at the start and now and
 then. A number that is missing among them is a batch on its way: for a while listings begin there.
@@ -103,8 +103,8 @@ class MessageDiscovery:
                 await self._chart(context.catalogue.stretch_start(number))
 
     async def clean_up(self) -> None:
-        """Remove what is finished, bodies at once, and leases when they are old enough. Nobody
-        waits for it: what fails is logged, and done another time.
+        """Remove what is finished, bodies at once, and leases when they are old enough. Runs in the
+        background: what fails is logged, and done another time.
         """
         try:
             await self._remove_leases()
@@ -152,7 +152,7 @@ class MessageDiscovery:
 
     async def _prepare(self, max_count: int) -> None:
         """Read what stands between the catalogue and so many messages; of leases, a handful at a
-        time: most are of messages that others have in hand.
+        time: most are of messages that others have in flight.
         """
         choosing = self._context.choosing
         while (need := choosing.needs(max_count, self._context.earliest_s)) is not None:
@@ -226,7 +226,7 @@ class MessageDiscovery:
             steps = read_batch(batch_key(context.around.keys, batch))
             content = await context.driver.run(steps)
         except MappingError as error:
-            # Nobody can deliver it; it stays where it is, for a person to look at.
+            # It cannot be delivered; it stays where it is, for an operator to look at.
             _log.error(vocabulary.RECEIVE_FAILED, queue=context.facts.name, error=str(error))
             context.catalogue.drop(batch.number)
             return
@@ -253,7 +253,7 @@ class MessageDiscovery:
         context, keys = self._context, self._context.around.keys
         is_sweep = context.now_s >= self._sweep_at_s
         first = 0 if is_sweep else number
-        # Whoever begins cannot tell how long a lease has stood: it is read at once.
+        # A process that begins cannot tell how long a lease has stood: it is read at once.
         is_first = self._sweep_at_s == -inf
         self._charted_at_s = context.now_s
         self._chart_again_at_s = context.now_s + context.settings.look_again_s

@@ -31,14 +31,14 @@ OnSent = Callable[[BatchId, BatchContent], None]
 
 @attrs.define(eq=False)
 class _PendingSend:
-    """What one send brought, and who waits for it."""
+    """What one send brought, and the future its caller awaits."""
 
     ids: list[str]
     answer: asyncio.Future[list[str]]
     failures: list[tuple[str, Exception]] = attrs.field(factory=list)
 
     def close(self, queue: str) -> None:
-        """Tell the sender, who may have left."""
+        """Answer the sender, if it has not been cancelled."""
         if self.answer.done():
             return
         if not self.failures:
@@ -88,7 +88,7 @@ class Outbox:
             await asyncio.wait([self._flushing])
 
     async def stop(self) -> None:
-        """End what is under way; whoever sends is told that it may or may not have happened."""
+        """End what is under way; its senders get an error: it may or may not have happened."""
         if self._flushing is not None:
             self._flushing.cancel()
             await asyncio.wait([self._flushing])
@@ -103,10 +103,10 @@ class Outbox:
             items, self._items = self._items, []
             try:
                 await self._put_all(list(_chunks(items)))
-            except Exception as error:  # broad: whoever waits for the send must hear of it
+            except Exception as error:  # broad: the sender gets it, whatever it is
                 _fail(items, error)
             except BaseException:
-                # What has gathered meanwhile is told as well: nobody comes for it any more.
+                # What has gathered meanwhile fails as well: it will not be sent any more.
                 items, self._items = items + self._items, []
                 stopped = "the gateway was closed while a send was under way"
                 _fail(items, ConnectionFailed(self._context.facts.name, stopped))

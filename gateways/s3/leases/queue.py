@@ -1,4 +1,4 @@
-"""A queue of leases in one process: sends, claims and settlements of all who use it there."""
+"""A queue of leases in one process: its sends, claims and settlements."""
 
 from __future__ import annotations
 
@@ -167,14 +167,14 @@ class LeasedQueue:
                 return []
 
     async def _give_back(self, taking: asyncio.Task[list[HeldLease]]) -> None:
-        # Its errors are of no interest to anyone any more.
+        # Its caller is gone, so its errors are dropped.
         with suppress(GatewayError):
             await self._settling.give_back(await taking)
 
     # Waking up.
 
     async def _tend(self) -> bool:
-        """What the timer does: look for those who wait, and bury what had its last delivery."""
+        """What the timer does: look for waiting receives, and move what had its last delivery."""
         context, limit = self._context, self._context.facts.max_receive_count
         if limit is not None and (dead := context.choosing.pick_dead(limit, context.earliest_s)):
             await self._claiming.dead_letter(dead)
@@ -198,7 +198,7 @@ class LeasedQueue:
         return 1 if context.facts.is_strict else context.catalogue.order.ready_count
 
     def _note_sent(self, batch: BatchId, content: BatchContent) -> None:
-        """What was sent here need not be listed and read here, unless nobody receives here."""
+        """What was sent here need not be listed and read here, if this process receives too."""
         catalogue = self._context.catalogue
         if not self._is_consumed:
             return
@@ -277,7 +277,7 @@ _LEAST_PAUSE_S = 0.001
 
 
 class Waiting:
-    """Those who wait for messages of one queue.
+    """The receives that wait for messages of one queue.
 
     `look` finds out whether there are any; `due_in_s` says when something is due at the latest.
     """
@@ -305,7 +305,7 @@ class Waiting:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether receives may not wait any more."""
         return self._is_closed
 
     def __bool__(self) -> bool:
@@ -334,7 +334,7 @@ class Waiting:
                 self._waiters.remove(woken)
 
     def notify(self) -> None:
-        """Something may have become available: wake as many as there is something for."""
+        """Something may have become available: wake as many waiters as there are messages for."""
         count = self._ready_count() if self._waiters else 0
         while count > 0 and self._waiters:
             count -= _resolve(self._waiters.popleft(), True)
@@ -355,7 +355,7 @@ class Waiting:
             self._timer = self._clock.call_later(delay_s, self._ring)
 
     async def aclose(self) -> None:
-        """Send everyone away empty, and end what runs."""
+        """Return every waiting receive empty, and end what runs."""
         self._is_closed = True
         self._disarm()
         while self._waiters:
@@ -380,7 +380,7 @@ class Waiting:
         try:
             if await self._look():
                 self._pause_s = min(_FIRST_PAUSE_S, self._poll_s)
-        except Exception as error:  # broad: those who wait must hear of it, whatever it is
+        except Exception as error:  # broad: the waiters get it, whatever it is
             while self._waiters:
                 waiter = self._waiters.popleft()
                 if not waiter.done():
@@ -470,8 +470,8 @@ class Overview:
     async def purge(self) -> int:
         """Remove every batch that is there now, then its leases; how many messages there were.
 
-        Whoever holds one finds its lease gone. A lease whose batch is not listed is left: the
-        batch may just have come.
+        A consumer that holds one finds its lease gone. A lease whose batch is not listed is left:
+        the batch may just have come.
         """
         context, view = self._context, await self._view()
         numbers = {batch.number for batch in view.batches}

@@ -52,7 +52,7 @@ class LeaseSettling:
         return await _refusals(deliveries, [self._extend(each, lease_s) for each in deliveries])
 
     async def give_back(self, held_leases: Sequence[HeldLease]) -> None:
-        """Make available what was claimed and reaches nobody: not counted. What cannot be given
+        """Make available what was claimed and is not delivered: not counted. What cannot be given
         back runs out.
         """
         work = [self._write(held, Abandon()) for held in held_leases if not held.is_over]
@@ -72,7 +72,7 @@ class LeaseSettling:
             async with held.lock:
                 answer = await self._perform(held, action)
         except BaseException:
-            # Nobody knows whether it was applied: it may be asked for again.
+            # Unknown whether it was applied: it may be asked for again.
             held.is_over, held.is_doubtful = False, True
             raise
         if isinstance(answer, Undecided):
@@ -104,13 +104,13 @@ class LeaseSettling:
             case Undecided():
                 return verdict
             case Lost(found=found) if found is None or _is_successor(found, held):
-                # Nobody claims over an end, so none of ours was written, whatever our clock says:
+                # No claim replaces an end, so none of ours was written, whatever our clock says:
                 # it stands still while the machine sleeps.
                 return self._lose(held)
             case _ if self._context.now_s >= held.deadline_s:
                 return self._lose(held)
             case _:
-                # In doubt, and nobody else may have written: it was us.
+                # In doubt, and no other may have written: it was us.
                 self._context.note_loss(held)
                 return None
 
@@ -206,9 +206,10 @@ async def _refusals(
     return refusals
 
 
-# Burial: a message that had its last delivery goes to the dead-letter queue, then is done here.
+# Dead letters: a message that had its last delivery goes to the dead-letter queue, then is done
+# here.
 #
-# The copy is sent before the original is done: whoever dies in between has the next one send it
+# The copy is sent before the original is done: after a crash in between the next process sends it
 # again, with the same de-duplication id, for a queue that knows what that is.
 
 _RETRY_S = 1.0
@@ -222,8 +223,8 @@ class LeaseDeadLetterMover:
         self._context = context
 
     async def dead_letter(self, held: HeldLease) -> None:
-        """Move a message in hand. When that fails it is tried again a little later, here or by
-        another process.
+        """Move a message whose lease is held. When that fails it is tried again a little later,
+        here or by another process.
         """
         try:
             await self._context.around.send_to(self._target, self._copy(held))
@@ -264,6 +265,6 @@ class LeaseDeadLetterMover:
 def dead_copy(
     message: Message, place: MessageId, *, queue: str, attempt: int, wall_s: float
 ) -> Message:
-    """What goes to the dead-letter queue: the same for everyone who sends it."""
+    """What goes to the dead-letter queue: the same from every process that sends it."""
     copy = dead_letter(message, queue=queue, attempt=attempt, wall_s=wall_s)
     return replace(copy, deduplication_id=f"{queue}/{place}")

@@ -184,7 +184,7 @@ def _write_snapshot(follower: Follower, head: Head, budget: RetryBudget) -> Step
 
 
 def _write_once(key: str, body: bytes, budget: RetryBudget) -> Steps[None]:
-    """Write what the log already decides: whoever writes this key writes the same."""
+    """Write what the log already decides: every process writes the same under this key."""
     while True:
         reply = yield Put(key, body, is_new=True)
         match reply:

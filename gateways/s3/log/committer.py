@@ -6,8 +6,8 @@ nothing. In this order:
 
 1. commit what was asked for, with a `Take` for each receive that may get something by it (that
    is a look as well);
-2. look at the head, if somebody wants to know, or waits and the pause is over;
-3. commit what only time brings: last deliveries that are over, burials that nobody looks after;
+2. look at the head, if a call asks for it, or receives wait and the pause is over;
+3. commit what only time brings: last deliveries that are over, dead letters without an owner;
 4. sweep, now and then.
 """
 
@@ -38,13 +38,13 @@ _T = TypeVar("_T")
 SWEEP_S = 3600.0
 """How often a process that commits sweeps, and how old an object must be to be swept."""
 UPKEEP_AGAIN_S = 5.0
-"""After a failure, chores wait this long."""
+"""After a failure, upkeep waits this long."""
 _LATE_S = 0.001
 """Timers for server time ring this much late: a sum of floats must not make them early."""
 
 
 class Committer:
-    """Commits, looks, and answers the desk. `on_applied` is told of everything that was applied."""
+    """Commits, looks, and answers waiting receives. `on_applied` gets all that was applied."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Committer:
         return done
 
     def hand_back(self, taken: Iterable[TakenMessage]) -> None:
-        """Make available again what was leased and reached nobody; it is not counted."""
+        """Make available again what was leased and not delivered; it is not counted."""
         receipts = [each.receipt for each in taken]
         if receipts:
             self.submit(SettleOperation(hold(receipts), (UNCOUNTED,) * len(receipts)))
@@ -108,7 +108,7 @@ class Committer:
         await looked
 
     async def aclose(self) -> None:
-        """Send waiting receives home, finish what was asked for, and stop."""
+        """Return waiting receives empty, finish what was asked for, and stop."""
         self._is_closing = True
         self._receives.dismiss_all()
         self._wake.set()
@@ -120,7 +120,7 @@ class Committer:
         self._disarm()
 
     async def stop(self) -> None:
-        """End at once what is under way; whoever waits for it is told."""
+        """End at once what is under way; its callers get an error."""
         self._is_closing = True
         tasks = [task for task in (self._task, self._cleaning) if task is not None]
         for task in tasks:
@@ -150,7 +150,7 @@ class Committer:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Leave nobody waiting for a task that has ended."""
+        """Leave no future open for a task that has ended."""
         error = self._stopped()
         fail(self._operations, [], error)
         _satisfy(self._look_waiters, error)
@@ -158,7 +158,7 @@ class Committer:
         self._receives.dismiss_all()
 
     def _stopped(self) -> ConnectionFailed:
-        return ConnectionFailed(self.follower.keys.head, "nobody commits any more; open it again")
+        return ConnectionFailed(self.follower.keys.head, "its committer has stopped; open it again")
 
     async def _step(self) -> bool:
         """Do the next thing there is to do, and say whether there was one."""
@@ -188,7 +188,7 @@ class Committer:
             await self._commit([unheard(Adopt())], [])
 
     def _available(self) -> Available:
-        """What there will be to take once the wishes are committed."""
+        """What there will be to take once the pending operations are committed."""
         if not len(self._receives):
             return Available(0, 0)
         now = self.follower.replica.available(self._time.earliest_s())
@@ -212,7 +212,7 @@ class Committer:
             self._note_look(began_s, turns, is_news=True)
             _satisfy(look_waiters)
             self._tell(committed, operations, asks, began_s)
-        except Exception as error:  # broad: whoever waits is told, whatever it is
+        except Exception as error:  # broad: the callers get it, whatever it is
             self._upkeep_s = began_s + UPKEEP_AGAIN_S
             fail(operations, asks, error)
             _satisfy(look_waiters, error)
@@ -281,7 +281,7 @@ class Committer:
             is_news = await self._drive(refresh(self.follower))
             self._note_look(began_s, turns, is_news=is_news)
             _satisfy(look_waiters)
-        except Exception as error:  # broad: whoever waits is told, whatever it is
+        except Exception as error:  # broad: the callers get it, whatever it is
             _satisfy(look_waiters, error)
             self._receives.fail(error)
             self._upkeep_s = began_s + UPKEEP_AGAIN_S
@@ -294,7 +294,7 @@ class Committer:
 
     def _digest(self, told: Draft | None) -> None:
         """Take note of what was applied. Commits of ours that were given up and came through after
-        all have leased for nobody.
+        all have leased messages that are not delivered.
         """
         news = self.follower.take_applied()
         for applied in news:
@@ -343,11 +343,11 @@ class Committer:
     # Time.
 
     def _late_s(self) -> float:
-        """For how long a chore has been due; negative when none is."""
+        """For how long upkeep has been due; negative when it is not."""
         return self._time.earliest_s() - self._upkeep_due_s()
 
     def _upkeep_due_s(self) -> float:
-        """When, by the server's time, something is due that nobody need ask for."""
+        """When, by the server's time, something is due without a call for it."""
         replica = self.follower.replica
         due_s = min((claim.until_s for claim in replica.dead.values()), default=inf)
         if replica.settings.max_receive_count is not None and replica.queue.leases:
@@ -383,7 +383,7 @@ def _satisfy(look_waiters: Iterable[Future[None]], error: Exception | None = Non
             looked.set_exception(error)
 
 
-# Wishes: operations that wait for a commit, and who waits for them.
+# Pending operations: those that wait for a commit, and the futures of their callers.
 
 
 @attrs.frozen
@@ -419,7 +419,7 @@ def brings(op: Op) -> int:
 def fail(
     operations: Iterable[PendingOperation], asks: Iterable[WaitingReceive], error: Exception
 ) -> None:
-    """Tell all of them what prevented it."""
+    """Fail all of them with what prevented it."""
     for operation in operations:
         if not operation.done.done():
             operation.done.set_exception(error)
@@ -429,13 +429,13 @@ def fail(
 
 
 def observe(done: Future[Any]) -> None:
-    """Whoever asked may be gone; an error nobody hears of is not worth a warning."""
+    """The caller may be gone; an error without a reader is not worth a warning."""
     if not done.cancelled():
         done.exception()
 
 
 def unheard(op: Op) -> PendingOperation:
-    """A wish whose outcome nobody waits for."""
+    """An operation without a caller that awaits its outcome."""
     done: Future[Fulfilled] = asyncio.get_running_loop().create_future()
     done.add_done_callback(observe)
     return PendingOperation(op, done)

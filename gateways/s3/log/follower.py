@@ -6,7 +6,7 @@
 | holds all that is missing      | its recent entries: one `Get`                            |
 | has rolled some of it away     | those pieces of history, then its recent entries         |
 | is past what history there is  | its snapshot, the pieces since, its recent entries       |
-| names what is gone             | the next head: whoever removed it has committed another  |
+| names what is gone             | the next head: its remover has committed another         |
 | is gone, or of another log     | a new replica: the queue was removed                     |
 """
 
@@ -37,7 +37,7 @@ from .state import (
 )
 
 MAX_FAULTS = 6
-"""How many unanswered requests a protocol bears; the shell pauses after each."""
+"""How many unanswered requests a protocol allows; the shell pauses after each."""
 _MAX_BUSY = 50
 _MAX_STALE = 20
 """How often the head may move on while its history is being read."""
@@ -54,18 +54,18 @@ class Follower:
     settings: EngineSettings
     """What the queue will be like if its log is not begun yet."""
     writer: str
-    """Nobody else's name, ever."""
+    """A name that is unique for ever."""
     replica: Replica = attrs.field(init=False)
     head: Head | None = None
     etag: str | None = None
-    """The head's; None when there is none, or nobody has looked yet."""
+    """The head's; None when there is none, or before the first look."""
     is_loaded: bool = False
     """Whether the replica is at the head that is known."""
     restored: int = 0
     """The number of the entry whose snapshot it last started from: what came of those before is
     not in the news."""
     news: list[Applied] = attrs.field(factory=list)
-    """What was applied since somebody last took this list."""
+    """What was applied since the last `take_applied`."""
     litter: list[str] = attrs.field(factory=list)
     """Keys that entries of ours have made worthless."""
 

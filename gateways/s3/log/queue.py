@@ -124,7 +124,7 @@ class LoggedQueue:
         passed_s = (self._around.clock.now_s() - asked_at_s) * (1 + 2 * DRIFT)
         if self._around.time.earliest_s() > latest_s + passed_s:
             # The clock had stood still, with the machine: what was granted is over already, and
-            # whoever believes in it must hear so.
+            # the consumer must learn so.
             fulfilled = await self._do(op, is_worth_it)
         return self._refusals(deliveries, fulfilled)
 
@@ -206,7 +206,7 @@ class LoggedQueue:
 
     async def _hand_out(self, got: ReceiveAnswer, lease_s: float) -> list[Delivery]:
         """A message that cannot be read keeps its lease: the others pass it, and it is tried again
-        when that is over, until somebody restores its segment.
+        when that is over, until its segment is restored.
         """
         try:
             opened = await self._cache.messages([(each.segment, each.place) for each in got.taken])
@@ -243,7 +243,7 @@ class LoggedQueue:
     async def _faults(
         self, taken: Sequence[TakenMessage], opened: Sequence[Opened]
     ) -> list[StorageFailed]:
-        """A segment may be gone because its messages are: purged, or settled by who was quicker."""
+        """A segment may be gone because its messages are: purged, or settled elsewhere."""
         faults = [each for each in opened if isinstance(each, StorageFailed)]
         gone = [each for each, message in zip(taken, opened, strict=True) if message is None]
         if not gone:
@@ -291,17 +291,18 @@ def _delay_s(action: Action) -> float | None:
             return max(0.0, delay_s)
 
 
-# Burial: messages that had their last delivery go to the dead-letter queue, then out of this one.
+# Dead letters: messages that had their last delivery go to the dead-letter queue, then out of this
+# one.
 #
-# In this order, so that a death in between makes a second copy at most; its de-duplication id is
+# In this order, so that a crash in between makes a second copy at most; its de-duplication id is
 # the same, so that a target which knows duplicates keeps one.
 
 _AGAIN_S = 1.0
-"""A burial that failed is tried again after this long, then later and later."""
+"""A move that failed is tried again after this long, then later and later."""
 
 
 class LogDeadLetterMover:
-    """Moves the dead that are ours to move, until each is moved or another's task."""
+    """Moves the dead messages this writer has claimed, until each is moved or another's task."""
 
     def __init__(
         self, committer: Committer, surroundings: Surroundings, cache: SegmentCache
@@ -318,7 +319,7 @@ class LogDeadLetterMover:
         for number in follower.replica.claimed_by(follower.writer):
             if number not in self._moves:
                 self._tries[number] = asyncio.Event()
-                task = asyncio.create_task(self._dead_letter(number), name=f"burial of {number}")
+                task = asyncio.create_task(self._dead_letter(number), name=f"dead letter {number}")
                 self._moves[number] = task
                 task.add_done_callback(partial(self._forget, number))
 

@@ -1,8 +1,8 @@
 """Segments: objects that hold bodies, written before the entry that names them, and swept.
 
 A segment is written once, under a key of its own, and named by one operation only; it goes with
-its last message. One that no entry came to name is litter, but nobody can tell it from one whose
-entry is on its way. So a sweep first commits that no segment written before a moment may be named
+its last message. One that no entry came to name is litter, but looks like one whose entry is on
+its way. So a sweep first commits that no segment written before a moment may be named
 any more, and removes what was written before it and is not named then.
 """
 
@@ -29,7 +29,7 @@ from .follower import Follower, RetryBudget, fault
 
 
 def write_segment(key: str, body: bytes) -> Steps[None]:
-    """Write a segment under a key that nobody else writes."""
+    """Write a segment under a key of its own."""
     budget = RetryBudget(key)
     while True:
         reply = yield Put(key, body)
@@ -74,7 +74,7 @@ def sweep(
     if not [key for key in old if key not in _named(follower)]:
         return 0
     # It also ends every commit that was built on an older head, and so might still name a piece
-    # of history that nobody has named yet.
+    # of history that no head has named yet.
     draft = Draft(draft_count(), (Sweep(before_s),))
     yield from commit(follower, draft, time=time, new_nonce=new_nonce)
     named = _named(follower)

@@ -87,10 +87,10 @@ class SegmentSender:
                     # The store's time must be known, and the first look tells it.
                     await self._committer.look()
                 committed = await self._write(parts)
-            except Exception as error:  # broad: whoever sends is told, whatever it is
+            except Exception as error:  # broad: the senders get it, whatever it is
                 _end_all(parts, error)
             except BaseException:
-                # What has gathered meanwhile is told as well: nobody comes for it any more.
+                # What has gathered meanwhile fails as well: it will not be sent any more.
                 parts, self._waiting = parts + self._waiting, []
                 _end_all(parts, _stopped())
                 raise
@@ -176,7 +176,7 @@ def _raise(queue: str, failures: list[tuple[str, Exception]], count: int) -> Non
     raise SendFailed(queue, tuple(failures))
 
 
-# The shelf: segments that were read or written here, up to so many bytes.
+# Segment cache: segments that were read or written here, up to so many bytes.
 
 Read = Callable[[str], Awaitable[list[bytes] | None]]
 Opened = Message | StorageFailed | None
@@ -221,7 +221,7 @@ class SegmentCache:
             self._reading[segment] = reading
             reading.add_done_callback(lambda task: self._forget(segment, task))
         try:
-            # Whoever is cancelled does not take the segment from the others.
+            # A cancelled reader does not take the segment from the others.
             return await asyncio.shield(reading)
         except asyncio.CancelledError:
             me = asyncio.current_task()
@@ -270,7 +270,7 @@ class SegmentCache:
     def _forget(self, segment: str, task: asyncio.Task[Sequence[bytes] | None]) -> None:
         self._reading.pop(segment, None)
         if not task.cancelled():
-            # Told to whoever waits; if nobody does any more, to nobody.
+            # The readers have it; without one, it must not be logged as never retrieved.
             task.exception()
 
 

@@ -5,13 +5,13 @@ entries, from the first on or from a snapshot, give the same results ever after.
 state keeps something else apart (the order of equal expiries, offers that proved void), nothing
 that is returned depends on it.
 
-| a message is | until                                                               |
-|--------------|---------------------------------------------------------------------|
-| ready        | `Take`                                                              |
-| delayed      | an entry whose `at_s` is past its due time                          |
-| leased       | `SettleOperation`, or an entry whose `at_s` is past the lease's end |
+| a message is | until                                                                     |
+|--------------|---------------------------------------------------------------------------|
+| ready        | `Take`                                                                    |
+| delayed      | an entry whose `at_s` is past its due time                                |
+| leased       | `SettleOperation`, or an entry whose `at_s` is past the lease's end       |
 | dead         | `DeadLettered`; its `Claim` says whose task that is, `Adopt` passes it on |
-| gone         | its segment goes with the last message in it                        |
+| gone         | its segment goes with the last message in it                              |
 
 A locked session is one until `Release`, or an entry whose `at_s` is past its end.
 """
@@ -54,7 +54,7 @@ from .entries import (
 )
 
 MOVE_S = 60.0
-"""How long whoever's entry ended a message has to move it before another may.
+"""How long the writer whose entry found a message dead has to move it before another may.
 
 This and the next are part of the log's form: with other numbers replicas would disagree, so they
 change with `codec.VERSION` only."""
@@ -402,7 +402,7 @@ class NotGranted:
 
 @attrs.frozen
 class Released:
-    """Nobody has the session any more, or its lock had ended before."""
+    """The session is free, or its lock had ended before."""
 
 
 SessionResult = SessionGrant | NotGranted | Released

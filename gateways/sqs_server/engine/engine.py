@@ -54,7 +54,7 @@ from .record import (
 
 _CORRUPTED = "Corrupted"
 """The reason of a message that is not what was sent any more."""
-# A name stays taken for this long after its queue was deleted, for who wants AWS's strictness.
+# A name stays taken for this long after its queue was deleted, where AWS's strictness is wanted.
 _RECENT_S = 60.0
 
 
@@ -75,7 +75,7 @@ class SqsEngine:
         self._counting = LazyCounts(clock, self._write_counts)
         self._being_made: dict[QueueId, Future[Queue]] = {}
         self._deleted_at_s: OrderedDict[QueueId, float] = OrderedDict()
-        """In the order of the times: who looks, or adds, forgets what is old."""
+        """In the order of the times: a look, or an addition, drops what is old."""
         self._is_closed = True
 
     async def open(self) -> None:
@@ -88,7 +88,7 @@ class SqsEngine:
         self._is_closed = False
 
     async def aclose(self, *, frees: bool = True) -> None:
-        """Send waiting receives home empty, write what is left, and close the store.
+        """Return waiting receives empty, write what is left, and close the store.
 
         A clean stop `frees` what is in flight, unless the store is told to keep it (T14).
         """
@@ -137,11 +137,11 @@ class SqsEngine:
         """
         ask = ReceiveTerms(max_count, visibility_s, attempt_id)
         if queue.waiting_count:
-            # What has fallen due in this moment belongs to those who wait.
+            # What has fallen due in this moment belongs to earlier waiters.
             queue.notify()
         taken, has_dead = queue.serve(ask)
         while taken is None and has_dead:
-            # What stood behind the dead ones may be free in a moment.
+            # What stood behind the dead messages may be free in a moment.
             await self._upkeep.wait_for_moves()
             taken, has_dead = queue.serve(ask)
         if taken is None and wait_s > 0 and not self._is_closed and not queue.is_leaving:
@@ -215,7 +215,7 @@ class SqsEngine:
         await self._written(Configured(queue.number, settings, delays), finish)
 
     async def delete_queue(self, queue: Queue) -> None:
-        """Delete a queue and all its messages; who waits for some goes home empty."""
+        """Delete a queue and all its messages; waiting receives return empty."""
         if queue.is_leaving:
             return
         queue.is_leaving = True
@@ -436,7 +436,7 @@ def deliver(
     received: list[Received] = []
     for record, receive_count in zip(taken.records, taken.receive_counts, strict=True):
         seq = record.seq
-        # What says no more than who the sender is, is one object for all messages of theirs.
+        # What names only the sender is one object for all messages of that sender.
         if record.extra is not packed:
             packed = record.extra
             extra = unpack_extra(packed)

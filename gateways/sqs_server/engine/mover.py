@@ -1,7 +1,7 @@
 """The mover: takes messages from one queue to another, each wholly or not at all.
 
 A redrive policy moves what a receive found dead; a move task carries on in the background, and
-goes on after a restart. A message is in limbo on its way: nobody receives it twice, and when
+goes on after a restart. A message is in limbo on its way: it is not received twice, and when
 its move cannot be written it stays where it was.
 """
 
@@ -21,7 +21,7 @@ from .entries import Deleted, Entry, MessagesMoved, TaskEndedEntry
 from .queue import Queue
 from .record import GONE, NO_SOURCE, NO_SUCH_QUEUE, MoveStatus, MoveTask, SqsRecord
 
-# A burial whose write failed is tried again after this long, at the next receive.
+# A dead letter whose write failed is tried again after this long, at the next receive.
 _RETRY_S = 1.0
 # How many messages a task without a rate moves in one write.
 _AT_ONCE = 100
@@ -33,7 +33,7 @@ Pair = tuple[SqsRecord, int, SqsRecord]
 
 
 class DeadLetterMover:
-    """Buries dead messages and runs move tasks."""
+    """Moves dead messages to dead-letter queues and runs move tasks."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class DeadLetterMover:
     def _forget_cancelling(self, task: MoveTask, done: asyncio.Task[None]) -> None:
         del self._cancelling[task]
         if not done.cancelled():
-            # Who asked may have hung up, and nobody else needs to know.
+            # The client may have hung up, and the error concerns no other.
             done.exception()
 
     def forget(self, source: QueueId) -> None:
@@ -264,14 +264,14 @@ def _settle(queue: Queue, pairs: Sequence[Pair], target_of: Callable[[int], Queu
             target.notify()
 
 
-# Upkeep: what queues notice by themselves, written down: burials and expiries.
+# Upkeep: what queues notice by themselves, written down: dead letters and expiries.
 
 # An expiry whose write failed is tried again after this long.
 _UPKEEP_RETRY_S = 5.0
 
 
 class Upkeep:
-    """Every queue's caretaker."""
+    """The upkeep of all queues."""
 
     def __init__(
         self,
@@ -287,7 +287,7 @@ class Upkeep:
         self._last_move: asyncio.Future[None] | None = None
 
     def dead_after(self, queue: Queue) -> float:
-        """After how many deliveries a message is buried: never, when there is nowhere to."""
+        """After how many deliveries a message is dead; never without a dead-letter queue."""
         redrive = queue.settings.redrive
         if redrive is None or self._find(redrive.target) is None:
             return inf
@@ -301,7 +301,7 @@ class Upkeep:
         self._last_move = self._mover.dead_letter(queue, target, records)
 
     async def wait_for_moves(self) -> None:
-        """Return when all burials so far are written, or have failed."""
+        """Return when all moves so far are written, or have failed."""
         if self._last_move is not None:
             await asyncio.wait([self._last_move])
 

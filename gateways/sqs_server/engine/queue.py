@@ -1,4 +1,4 @@
-"""A queue: its state, those who wait for its messages, and its timers."""
+"""A queue: its state, its waiting receivers, and its timers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TICK_S = 1e-6
 
 
 class UpkeepPort(Protocol):
-    """Who writes down what a queue noticed by itself."""
+    """Writes down what a queue noticed by itself."""
 
     def dead_letter(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
         """Messages in limbo had their last delivery."""
@@ -49,7 +49,7 @@ class UpkeepPort(Protocol):
         """The retention of messages, in limbo now, is over."""
 
     def dead_after(self, queue: Queue) -> float:
-        """How many deliveries a message may have before it is buried."""
+        """How many deliveries a message may have before it is dead."""
 
 
 class ReceiveTerms(msgspec.Struct, frozen=True):
@@ -69,8 +69,8 @@ class _WaitingReceive:
 class Queue:
     """Serves waiting receivers, first come first served, when there is something; never polls.
 
-    Messages are handed to the one who has waited longest in the moment they become available,
-    so nobody who asks later can be faster.
+    Messages are handed to the receiver that has waited longest the moment they become available,
+    so a later receive cannot be faster.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Queue:
         return len(self._waiters)
 
     def serve(self, ask: ReceiveTerms) -> tuple[TakenBatch | None, bool]:
-        """Take what is asked for, and say whether messages were buried on the way."""
+        """Take what is asked for, and say whether dead messages were found on the way."""
         now_s = self.promote()
         state = self.state
         if ask.attempt_id is not None and state.is_fifo:
@@ -169,14 +169,14 @@ class Queue:
                 self._waiters.remove(waiter)
 
     def revoke(self, taken: TakenBatch | None) -> None:
-        """Make what reached nobody available again, uncounted."""
+        """Make what was not delivered available again, uncounted."""
         if taken is not None and not taken.is_repeated:
             self.state.revoke(taken)
             self.notify()
 
     def notify(self) -> None:
-        """Serve those who wait: something has changed, or time has passed."""
-        # A store that writes at once finishes a burial, and stirs, in the middle of a serve.
+        """Serve waiting receivers: something has changed, or time has passed."""
+        # A store that writes at once finishes a move, and notifies, in the middle of a serve.
         if self._is_notifying:
             self._must_notify_again = True
             return
@@ -223,7 +223,7 @@ class Queue:
         return now_s
 
     def close(self) -> None:
-        """Send every waiter away and disarm the timers, for good."""
+        """Return every waiting receive empty and disarm the timers, for good."""
         self._is_closed = True
         while self._waiters:
             _answer(self._waiters.popleft().served, None)
@@ -280,8 +280,8 @@ def _answer(served: asyncio.Future[TakenBatch | None], taken: TakenBatch | None)
 # Receipts: which message one stands for, and whether it still counts.
 #
 # Standard queues are lenient, as AWS is: any receipt of a message deletes it, or changes its
-# visibility, late or not and whoever has it by now. FIFO queues honour only the newest receipt,
-# and only while its message is in flight.
+# visibility, late or not and even if another consumer has it. FIFO queues honour only the newest
+# receipt, and only while its message is in flight.
 
 MAX_IN_FLIGHT_S = 43_200
 """SQS lets a message be in flight for twelve hours in total."""

@@ -60,7 +60,7 @@ def recover(
     connection: Connection,
     read_leases: Callable[[int], Mapping[int, NotedLease]] = lambda key: {},
 ) -> RecoveredState:
-    """Fill an empty engine from the file. Blocks: nobody else knows the engine yet."""
+    """Fill an empty engine from the file. Blocks: the engine is not shared yet."""
     meta = dict(connection.execute("SELECT name, value FROM meta"))
     engine.identity = FileIdentity(meta[KEY])
     recovered = RecoveredState()

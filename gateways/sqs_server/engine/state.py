@@ -2,7 +2,7 @@
 
 `record.RecordPhase` has the transitions, `delivery_order.py` the order. Whatever removes a
 message takes two steps so that it can be written down in between: the message goes to limbo,
-where nobody receives it, and then `remove` or, when the write failed, `restore`.
+where it cannot be received, and then `remove` or, when the write failed, `restore`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SqsQueueState:
 
     @property
     def in_flight_count(self) -> int:
-        """How many messages somebody works on, or is removing."""
+        """How many messages are in flight, or being removed."""
         return self._counts[IN_FLIGHT] + self._counts[LIMBO]
 
     # Sending.
@@ -174,7 +174,7 @@ class SqsQueueState:
         return repeated
 
     def revoke(self, taken: TakenBatch) -> None:
-        """Undo a `take` that reached nobody: nothing is hidden, nothing counted."""
+        """Undo a `take` that was not delivered: nothing is hidden, nothing counted."""
         for record in taken.records:
             if record.phase == IN_FLIGHT and record.hold is taken.hold:
                 record.receive_count -= 1
@@ -243,7 +243,7 @@ class SqsQueueState:
     # Removing.
 
     def send_to_limbo(self, records: Iterable[SqsRecord]) -> None:
-        """Keep messages from everybody until their removal is written down."""
+        """Keep messages from all receivers until their removal is written down."""
         for record in records:
             if record.phase == LIMBO:
                 continue
@@ -445,7 +445,7 @@ class Ages:
     def __init__(self, records: Mapping[int, SqsRecord]) -> None:
         self._records = records
         self.latest_s = -inf
-        """When the last message in order was sent: whoever adds one keeps this up to date."""
+        """When the last message in order was sent: code that adds one keeps this up to date."""
         self._elders: list[tuple[float, int]] = []
 
     def note_elder(self, record: SqsRecord) -> None:
@@ -493,7 +493,7 @@ class Ages:
             heappush(elders, entry)
 
 
-# The agenda: which holds end by the mere passing of time, soonest first.
+# Timers: which holds end by the mere passing of time, soonest first.
 
 # Below this many stale entries rebuilding the heap costs more than it frees.
 
@@ -501,7 +501,7 @@ class Ages:
 class HoldTimers:
     """Holds by the time they end.
 
-    A hold nobody is under is stale: skipped, and swept once stale ones are the majority, so
+    A hold without messages is stale: skipped, and swept once stale ones are the majority, so
     that a million deleted messages leave nothing behind.
     """
 
@@ -543,7 +543,7 @@ class HoldTimers:
             yield heappop(self._heap)[2]
 
     def receives(self) -> Iterator[TimedHold]:
-        """The holds of receives that somebody is under, in no order."""
+        """The holds of receives that have messages, in no order."""
         return (hold for _, _, hold in self._heap if hold.left and hold.taken_s)
 
     def clear(self) -> None:

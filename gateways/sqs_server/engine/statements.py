@@ -1,4 +1,4 @@
-"""The scribe: an entry as rows. Taken down at once, for records change afterwards."""
+"""An entry as SQL statements, made at once, for records change afterwards."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class SqsStore:
         return self._lock.try_acquire()
 
     async def _fill(self, engine: SqsEngine, database: Database) -> None:
-        # A new file gets its key before anybody is given an id made of it.
+        # A new file gets its key before any id is made of it.
         key = FileIdentity.new().key
         await database.commit([Statement("INSERT OR IGNORE INTO meta VALUES (?, ?)", [(KEY, key)])])
         recovered = await self._recover(engine, database)
