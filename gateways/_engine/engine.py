@@ -52,7 +52,7 @@ class QueueEngine:
 
     def __init__(self, clock: Clock, journal: EngineJournal | None = None) -> None:
         self.clock = clock
-        self.rooms: dict[str, QueueWaiters] = {}
+        self.waiters_by_queue: dict[str, QueueWaiters] = {}
         self.next_seq = 1
         self.journal: EngineJournal = NullJournal() if journal is None else journal
         self.is_closed = False
@@ -73,8 +73,8 @@ class QueueEngine:
         request: AnsweredRequest | None = None,
     ) -> list[str]:
         """Store messages and return their ids once they are as durable as the journal."""
-        room = self.room(queue)
-        state = room.state
+        waiters = self.waiters_of(queue)
+        state = waiters.state
         if self.reserve is not None and not self.reserve.has_room(messages):
             await self.reserve.require_room(messages)
         arrival = state.prepare(
@@ -82,7 +82,7 @@ class QueueEngine:
         )
         self.next_seq += len(arrival.records)
         entry = SentEntry(queue, arrival, state.deduplication.window_s, request)
-        await self.write(entry, partial(self._finish_send, room, arrival))
+        await self.write(entry, partial(self._finish_send, waiters, arrival))
         return [message.id for message in messages]
 
     async def receive(
@@ -96,20 +96,20 @@ class QueueEngine:
         request: int | None = None,
     ) -> list[Delivery]:
         """Lease messages, waiting up to `wait_s` for the first."""
-        room = self.room(queue)
+        waiters = self.waiters_of(queue)
         deadline_s = self.clock.now_s() + wait_s
         left_s = wait_s
         while True:
-            now_s = self.promote(room)
-            batch = room.state.take(
+            now_s = self.promote(waiters)
+            batch = waiters.state.take(
                 max_count, lease_s=lease_s, now_s=now_s, owner=owner, request=request
             )
             if batch is not None:
-                room.stir()
-                return await self.hand_out(room, batch)
+                waiters.notify()
+                return await self.hand_out(waiters, batch)
             if left_s <= 0 or self.is_closed:
                 return []
-            is_woken = await room.wait(left_s)
+            is_woken = await waiters.wait(left_s)
             left_s = deadline_s - self.clock.now_s() if is_woken else 0.0
 
     async def settle(
@@ -124,17 +124,17 @@ class QueueEngine:
         """Apply actions and return the positions of those whose receipt was not valid, or not any
         more when it was asked.
         """
-        room = self.room(queue)
-        now_s = self.promote(room)
-        self._end_overdue(room, receipts, earliest(now_s, asked_at_s))
-        detached = room.state.detach(receipts, actions)
+        waiters = self.waiters_of(queue)
+        now_s = self.promote(waiters)
+        self._end_overdue(waiters, receipts, earliest(now_s, asked_at_s))
+        detached = waiters.state.detach(receipts, actions)
         if detached.batches:
-            burials: list[Future[None]] = []
-            finish = partial(self._finish_settle, room, detached, now_s, burials)
+            moves: list[Future[None]] = []
+            finish = partial(self._finish_settle, waiters, detached, now_s, moves)
             await self.write(Settled(queue, detached, now_s, request), finish)
-            if burials:
+            if moves:
                 # Only so that the caller finds the dead letter; a failed move is retried.
-                await wait(burials)
+                await wait(moves)
         return detached.refused
 
     async def extend(
@@ -148,11 +148,11 @@ class QueueEngine:
         """Make leases end `lease_s` from now, or from when it was asked; return the positions of
         invalid receipts.
         """
-        room = self.room(queue)
-        now_s = earliest(self.promote(room), asked_at_s)
-        self._end_overdue(room, receipts, now_s)
-        extension = room.state.extend(receipts, until_s=now_s + lease_s)
-        room.stir()
+        waiters = self.waiters_of(queue)
+        now_s = earliest(self.promote(waiters), asked_at_s)
+        self._end_overdue(waiters, receipts, now_s)
+        extension = waiters.state.extend(receipts, until_s=now_s + lease_s)
+        waiters.notify()
         if extension.moved or extension.split:
             await self.write(Extended(queue, extension), _ignore)
         return extension.refused
@@ -161,31 +161,31 @@ class QueueEngine:
         """Make everything available again that `owner` holds, sessions too; each delivery counts
         as an attempt.
         """
-        for room in list(self.rooms.values()):
-            held = {r.batch: None for r in room.state.leases.values() if r.batch is not None}
+        for waiters in list(self.waiters_by_queue.values()):
+            held = {r.batch: None for r in waiters.state.leases.values() if r.batch is not None}
             theirs = [batch for batch in held if batch.owner == owner]
-            locks = [lock for lock in room.state.sessions if lock.owner == owner]
+            locks = [lock for lock in waiters.state.sessions if lock.owner == owner]
             if theirs or locks:
                 now_s = self.clock.now_s()
-                lapse = room.state.end_leases(theirs, now_s=now_s, locks=locks)
-                tickets = self._finish_lapse(room, lapse)
-                room.stir()
+                lapse = waiters.state.end_leases(theirs, now_s=now_s, locks=locks)
+                tickets = self._finish_lapse(waiters, lapse)
+                waiters.notify()
                 if tickets:
                     await wait(tickets)
 
     def served(self, queue: str, owner: str, request: int) -> list[Delivery]:
         """What a remote receive has leased, when its answer may have got lost."""
-        room = self.room(queue)
-        self.promote(room)
-        batch = _find_batch(room, owner, request)
+        waiters = self.waiters_of(queue)
+        self.promote(waiters)
+        batch = _find_batch(waiters, owner, request)
         return [] if batch is None else _deliveries(queue, batch)
 
     def abandon_request(self, owner: str, request: int) -> None:
-        """Take back what a remote receive leased when its answer reached nobody."""
-        for room in self.rooms.values():
-            batch = _find_batch(room, owner, request)
+        """Take back what a remote receive leased when its answer was not delivered."""
+        for waiters in self.waiters_by_queue.values():
+            batch = _find_batch(waiters, owner, request)
             if batch is not None:
-                self.abandon(room, _receipts(batch))
+                self.abandon(waiters, _receipts(batch))
 
     async def forget(self, owner: str, *, below: int) -> None:
         """Drop the answers kept for an owner's requests below a number."""
@@ -193,10 +193,10 @@ class QueueEngine:
 
     # Queues.
 
-    def room(self, queue: str) -> QueueWaiters:
+    def waiters_of(self, queue: str) -> QueueWaiters:
         """Find a queue, or raise `QueueNotFound`."""
         try:
-            return self.rooms[queue]
+            return self.waiters_by_queue[queue]
         except KeyError:
             raise QueueNotFound(queue) from None
 
@@ -218,57 +218,59 @@ class QueueEngine:
             self._validate(wanted, is_name_only=is_name_only)
             return
         target = wanted.dead_letter_queue
-        if target is not None and target not in self.rooms:
+        if target is not None and target not in self.waiters_by_queue:
             await self._declare(EngineSettings(name=target))
-        existing = self.rooms.get(wanted.name)
+        existing = self.waiters_by_queue.get(wanted.name)
         if existing is None or (not is_name_only and existing.state.settings != wanted):
             await self._declare(wanted)
 
     async def queues(self) -> list[QueueStats]:
         """Count what is in every queue."""
-        for room in self.rooms.values():
-            self.promote(room)
+        for waiters in self.waiters_by_queue.values():
+            self.promote(waiters)
         if self.until_heard is not None:
             await self.until_heard()
         now_s = self.clock.now_s()
-        return [self.rooms[name].state.stats(now_s) for name in sorted(self.rooms)]
+        return [
+            self.waiters_by_queue[name].state.stats(now_s) for name in sorted(self.waiters_by_queue)
+        ]
 
     async def peek(self, queue: str, *, max_count: int) -> list[Message]:
         """Look at the next available messages."""
-        room = self.room(queue)
-        self.promote(room)
-        return room.state.peek(max_count)
+        waiters = self.waiters_of(queue)
+        self.promote(waiters)
+        return waiters.state.peek(max_count)
 
     async def purge(self, queue: str) -> int:
         """Remove every message, in flight or not."""
-        room = self.room(queue)
+        waiters = self.waiters_of(queue)
         counts: list[int] = []
 
         def finish(error: Exception | None) -> None:
             if error is None:
-                counts.append(room.state.clear())
-                # A group that was in flight is free for who waits for its session.
-                room.stir()
+                counts.append(waiters.state.clear())
+                # A group that was in flight is free for waiters for its session.
+                waiters.notify()
 
         await self.write(PurgedEntry(queue), finish)
         return counts[0]
 
     def admit(self, settings: EngineSettings) -> QueueWaiters:
         """Make a queue, or change its settings, in memory only."""
-        room = self.rooms.get(settings.name)
-        if room is None:
-            room = QueueWaiters(QueueState(settings), self.clock, self.promote)
-            self.rooms[settings.name] = room
+        waiters = self.waiters_by_queue.get(settings.name)
+        if waiters is None:
+            waiters = QueueWaiters(QueueState(settings), self.clock, self.promote)
+            self.waiters_by_queue[settings.name] = waiters
         else:
-            room.state.reconfigure(settings)
-            room.stir()
-        return room
+            waiters.state.reconfigure(settings)
+            waiters.notify()
+        return waiters
 
     def close(self) -> None:
-        """Send waiting receives home empty, and disarm every timer."""
+        """Return waiting receives empty, and disarm every timer."""
         self.is_closed = True
-        for room in self.rooms.values():
-            room.close()
+        for waiters in self.waiters_by_queue.values():
+            waiters.close()
 
     def reopen(self) -> None:
         """Let receives wait again."""
@@ -282,124 +284,128 @@ class QueueEngine:
         if ticket is not None:
             await ticket
 
-    def _finish_send(self, room: QueueWaiters, arrival: Arrival, error: Exception | None) -> None:
+    def _finish_send(
+        self, waiters: QueueWaiters, arrival: Arrival, error: Exception | None
+    ) -> None:
         if error is not None:
-            room.state.deduplication.withdraw(arrival.keys)
+            waiters.state.deduplication.withdraw(arrival.keys)
             return
-        room.state.add(arrival.records)
-        room.stir()
+        waiters.state.add(arrival.records)
+        waiters.notify()
 
-    async def hand_out(self, room: QueueWaiters, batch: LeaseBatch) -> list[Delivery]:
+    async def hand_out(self, waiters: QueueWaiters, batch: LeaseBatch) -> list[Delivery]:
         """Deliver what was leased once that is written; nothing is hidden when it is not."""
 
         def finish(error: Exception | None) -> None:
             if error is not None:
-                room.state.revoke(batch, now_s=self.clock.now_s())
-                room.stir()
+                waiters.state.revoke(batch, now_s=self.clock.now_s())
+                waiters.notify()
 
-        ticket = self.journal.write(Leased(room.name, batch), finish)
+        ticket = self.journal.write(Leased(waiters.name, batch), finish)
         if ticket is not None:
             try:
                 await ticket
             except BaseException:
-                self.abandon(room, _receipts(batch))
+                self.abandon(waiters, _receipts(batch))
                 raise
-        return _deliveries(room.name, batch)
+        return _deliveries(waiters.name, batch)
 
-    def abandon(self, room: QueueWaiters, receipts: Sequence[str]) -> Future[None] | None:
+    def abandon(self, waiters: QueueWaiters, receipts: Sequence[str]) -> Future[None] | None:
         """Hand back what is leased; the end of the write, unless it has ended already."""
         if not receipts:
             return None
         now_s = self.clock.now_s()
-        detached = room.state.detach(receipts, [ABANDON] * len(receipts))
-        finish = partial(self._finish_settle, room, detached, now_s, [])
-        return self.journal.write(Settled(room.name, detached, now_s), finish)
+        detached = waiters.state.detach(receipts, [ABANDON] * len(receipts))
+        finish = partial(self._finish_settle, waiters, detached, now_s, [])
+        return self.journal.write(Settled(waiters.name, detached, now_s), finish)
 
     def _finish_settle(
         self,
-        room: QueueWaiters,
+        waiters: QueueWaiters,
         detached: Detached,
         now_s: float,
-        burials: list[Future[None]],
+        moves: list[Future[None]],
         error: Exception | None,
     ) -> None:
-        state = room.state
+        state = waiters.state
         if error is not None:
             state.reattach(detached.records())
         else:
             state.finish_acked(detached.acked)
             if detached.returned:
                 dead = state.finish_returned(detached.returned, now_s=now_s)
-                burials += self._bury(room, dead)
-        room.stir()
+                moves += self._dead_letter(waiters, dead)
+        waiters.notify()
 
-    def promote(self, room: QueueWaiters) -> float:
+    def promote(self, waiters: QueueWaiters) -> float:
         """Let a queue catch up with the clock, and return the time."""
         now_s = self.clock.now_s()
-        lapse = room.state.promote(now_s + TICK_S, self.spares)
+        lapse = waiters.state.promote(now_s + TICK_S, self.spares)
         if lapse is not None and (lapse.batches or lapse.locks):
-            self._finish_lapse(room, lapse)
+            self._finish_lapse(waiters, lapse)
         return now_s
 
-    def _end_overdue(self, room: QueueWaiters, receipts: Sequence[str], asked_at_s: float) -> None:
+    def _end_overdue(
+        self, waiters: QueueWaiters, receipts: Sequence[str], asked_at_s: float
+    ) -> None:
         """End the leases that are spared and yet named too late: an owner's requests come in order,
         so it has asked for no more time.
         """
-        if self.spares is None or not room.state.agenda.may_be_due(asked_at_s + TICK_S):
+        if self.spares is None or not waiters.state.timers.may_be_due(asked_at_s + TICK_S):
             return
-        records = (room.state.leases.get(receipt) for receipt in receipts)
+        records = (waiters.state.leases.get(receipt) for receipt in receipts)
         named = {record.batch: None for record in records if record is not None and record.batch}
         overdue = [batch for batch in named if batch.expires_s <= asked_at_s + TICK_S]
         if overdue:
-            lapse = room.state.end_leases(overdue, now_s=self.clock.now_s())
-            self._finish_lapse(room, lapse)
-            room.stir()
+            lapse = waiters.state.end_leases(overdue, now_s=self.clock.now_s())
+            self._finish_lapse(waiters, lapse)
+            waiters.notify()
 
     def catch_up(self) -> None:
-        """Let every queue catch up with the clock, and who waits there look."""
+        """Let every queue catch up with the clock, and its waiters look."""
         now_s = self.clock.now_s()
-        for room in self.rooms.values():
-            if room.state.agenda.may_be_due(now_s + TICK_S):
-                self.promote(room)
-                room.stir()
+        for waiters in self.waiters_by_queue.values():
+            if waiters.state.timers.may_be_due(now_s + TICK_S):
+                self.promote(waiters)
+                waiters.notify()
 
-    def _finish_lapse(self, room: QueueWaiters, lapse: Lapse) -> list[Future[None]]:
-        ticket = self.journal.write(Lapsed(room.name, lapse), _ignore)
-        burials = self._bury(room, lapse.dead)
-        return burials if ticket is None else [ticket, *burials]
+    def _finish_lapse(self, waiters: QueueWaiters, lapse: Lapse) -> list[Future[None]]:
+        ticket = self.journal.write(Lapsed(waiters.name, lapse), _ignore)
+        moves = self._dead_letter(waiters, lapse.dead)
+        return moves if ticket is None else [ticket, *moves]
 
-    def _bury(self, room: QueueWaiters, dead: Sequence[Record]) -> list[Future[None]]:
+    def _dead_letter(self, waiters: QueueWaiters, dead: Sequence[Record]) -> list[Future[None]]:
         """Move messages that had their last delivery to the dead-letter queue (T5)."""
         if not dead:
             return []
-        target = self.rooms[room.state.settings.dead_letter_queue or ""]
+        target = self.waiters_by_queue[waiters.state.settings.dead_letter_queue or ""]
         now_s, wall_s = self.clock.now_s(), self.clock.time_s()
         tickets = []
         for record in dead:
             message = dead_letter(
-                record.message, queue=room.name, attempt=record.attempt, wall_s=wall_s
+                record.message, queue=waiters.name, attempt=record.attempt, wall_s=wall_s
             )
             copy = Record(self.next_seq, message, now_s)
             self.next_seq += 1
-            done = partial(self._finish_burial, room, record, target, copy)
+            done = partial(self._finish_move, waiters, record, target, copy)
             tickets.append(self.journal.write(MovedEntry(record, target.name, copy), done))
         return [ticket for ticket in tickets if ticket is not None]
 
-    def _finish_burial(
+    def _finish_move(
         self,
-        room: QueueWaiters,
+        waiters: QueueWaiters,
         record: Record,
         target: QueueWaiters,
         copy: Record,
         error: Exception | None,
     ) -> None:
         if error is not None:
-            room.state.postpone(record, until_s=self.clock.now_s() + _REDRIVE_RETRY_S)
+            waiters.state.postpone(record, until_s=self.clock.now_s() + _REDRIVE_RETRY_S)
         else:
-            room.state.finish_acked([record])
+            waiters.state.finish_acked([record])
             target.state.add([copy])
-            target.stir()
-        room.stir()
+            target.notify()
+        waiters.notify()
 
     async def _declare(self, settings: EngineSettings) -> None:
         def finish(error: Exception | None) -> None:
@@ -409,17 +415,17 @@ class QueueEngine:
         await self.write(Declared(settings), finish)
 
     def _validate(self, wanted: EngineSettings, *, is_name_only: bool) -> None:
-        existing = self.room(wanted.name).state.settings
+        existing = self.waiters_of(wanted.name).state.settings
         if wanted.dead_letter_queue is not None:
-            self.room(wanted.dead_letter_queue)
+            self.waiters_of(wanted.dead_letter_queue)
         differences = existing.differences(wanted)
         if differences and not is_name_only:
             raise QueueMismatch(wanted.name, differences)
 
 
-def _find_batch(room: QueueWaiters, owner: str, request: int) -> LeaseBatch | None:
+def _find_batch(waiters: QueueWaiters, owner: str, request: int) -> LeaseBatch | None:
     """What a remote request has leased, as far as it is still leased."""
-    held = (record.batch for record in room.state.leases.values())
+    held = (record.batch for record in waiters.state.leases.values())
     return next((b for b in held if b and b.owner == owner and b.request == request), None)
 
 
@@ -451,7 +457,7 @@ def _ignore(error: Exception | None) -> None:
     """Nothing to finish: memory already says what the entry says."""
 
 
-# A room: one queue's state, those who wait for its messages, and its one timer.
+# One queue's state, its waiters, and its one timer.
 
 # What falls due within this is due now, so that sums of floats never make a test, or a timer,
 # miss the moment by a rounding error. Far below any lease that makes sense.
@@ -461,7 +467,7 @@ TICK_S = 1e-6
 class QueueWaiters:
     """Wakes waiting receives when something may have become available; never polls.
 
-    The timer is armed only while somebody waits, or while a lease could end in a redrive.
+    The timer is armed only while a receive waits, or while a lease could end in a redrive.
     """
 
     def __init__(
@@ -472,7 +478,7 @@ class QueueWaiters:
         self._on_due = on_due
         self._waiters: deque[asyncio.Future[bool]] = deque()
         self._watchers: deque[asyncio.Future[bool]] = deque()
-        """Those who wait for something that only they can use: a session, or a message of it."""
+        """Waiters for something that only they can use: a session, or a message of it."""
         self._timer: Timer | None = None
         self._timer_due_s = inf
 
@@ -489,7 +495,7 @@ class QueueWaiters:
         except asyncio.CancelledError:
             # Woken, then cancelled before it could look: the reason is another waiter's now.
             if woken.done() and not woken.cancelled():
-                self.stir()
+                self.notify()
             raise
 
     async def watch(self, wait_s: float) -> bool:
@@ -497,20 +503,20 @@ class QueueWaiters:
         woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         return await self._wait_among(self._watchers, woken, wait_s)
 
-    def stir(self) -> None:
-        """Tell the room that its state has changed.
+    def notify(self) -> None:
+        """Wake waiters after a change of state.
 
-        Wakes one waiter; when that one has taken its share and left some, it stirs again. Wakes
-        all watchers: which of them it concerns, only they know.
+        Wakes one waiter; when that one has taken its share and left some, it notifies again. Wakes
+        all watchers: only they know which of them it concerns.
         """
         if self._watchers:
             self._wake_watchers()
-        if self._waiters and self.state.line.has_candidates():
+        if self._waiters and self.state.order.has_candidates():
             self._wake_one()
         self._arm()
 
     def close(self) -> None:
-        """Send every waiter away and disarm the timer."""
+        """Wake every waiter without a message and disarm the timer."""
         self._wake_watchers()
         while self._waiters:
             self._wake_one()
@@ -545,7 +551,7 @@ class QueueWaiters:
         can_redrive = state.settings.max_receive_count is not None and state.leases
         if not self._waiters and not self._watchers and not can_redrive:
             return
-        due_s = state.agenda.next_due_s()
+        due_s = state.timers.next_due_s()
         if due_s >= self._timer_due_s:
             return
         self._disarm()
@@ -557,7 +563,7 @@ class QueueWaiters:
         self._timer = None
         self._timer_due_s = inf
         self._on_due(self)
-        self.stir()
+        self.notify()
 
     def _disarm(self) -> None:
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""The journal: what an engine must not forget, and who is told when it is written.
+"""The journal: what an engine must not forget, and the callbacks for when it is written.
 
 The engine changes its memory in the callback of a write, so memory never runs ahead of what
 is durable: a send becomes visible, an ack final, a receive handed out, only when written.

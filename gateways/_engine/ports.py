@@ -124,9 +124,9 @@ class EngineSession:
         self._lease_s = subscription.lease.total_seconds()
         self._grant = grant
         self._ends_at_s = grant.expires_at_s
-        self._in_hand: set[str] = set()
+        self._in_flight: set[str] = set()
         self.on_closed: Callable[[EngineSession], None] | None = None
-        """Told at the close, by whoever keeps account of what is open."""
+        """Called at the close; set by the owner of the list of open sessions."""
 
     @property
     def id(self) -> str:
@@ -143,16 +143,16 @@ class EngineSession:
             max_count=min(max_count, ENGINE.receive_batch),
             wait_s=wait_s,
         )
-        self._in_hand.update(delivery.receipt for delivery in deliveries)
+        self._in_flight.update(delivery.receipt for delivery in deliveries)
         return deliveries
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
-        """What was in hand and is refused is gone with the lock."""
+        """What was in flight and is refused is gone with the lock."""
         receipts = [settlement.delivery.receipt for settlement in settlements]
         actions = [settlement.action for settlement in settlements]
         refused = await self._broker.settle(self._queue, receipts, actions)
         refusals = [self._refusal(settlements[position].delivery) for position in refused]
-        self._in_hand.difference_update(receipts)
+        self._in_flight.difference_update(receipts)
         return refusals
 
     async def renew(self) -> None:
@@ -167,7 +167,7 @@ class EngineSession:
 
     def _refusal(self, delivery: Delivery) -> Refusal:
         error: GatewayError = InvalidReceipt(self._queue, delivery.receipt)
-        if delivery.receipt in self._in_hand:
+        if delivery.receipt in self._in_flight:
             error = SessionLockLost(self._queue, self.id)
         return Refusal(delivery, error)
 

@@ -124,8 +124,8 @@ class OrderingGroup:
         return bool(self.waiting) and self.waiting[0][1].phase == READY
 
     def take_ready(self, max_count: int) -> list[Record]:
-        """Count those that come next as in flight, up to one that is not ready: for whoever has
-        the domain locked.
+        """Count those that come next as in flight, up to one that is not ready: for an owner
+        that has the domain locked.
         """
         taken: list[Record] = []
         while len(taken) < max_count and self.has_ready():
@@ -166,7 +166,7 @@ class LockedSession:
     """What was received under it, by receive; some may be settled since."""
     is_held: bool = True
 
-    def in_hand(self) -> list[LeaseBatch]:
+    def unsettled(self) -> list[LeaseBatch]:
         """The receives of which something is not settled."""
         self.parts = [part for part in self.parts if part.members]
         return self.parts
@@ -174,7 +174,7 @@ class LockedSession:
     def add(self, part: LeaseBatch) -> None:
         """Count what a receive of this session took, or a part of it that has its own end."""
         part.lock = self
-        self.in_hand().append(part)
+        self.unsettled().append(part)
 
     def take_back(self, part: LeaseBatch) -> None:
         """Count a part again whose settlement could not be written: as it had nothing in it, a
@@ -186,10 +186,10 @@ class LockedSession:
 
     def receipts(self) -> list[str]:
         """Of all that is not settled, in the order it was received."""
-        return [record.receipt for part in self.in_hand() for record in part.members.values()]
+        return [record.receipt for part in self.unsettled() for record in part.members.values()]
 
 
-# Moves: what a step of the state machine decided, for the shell to journal and finish.
+# Transition results: what a step of the state machine decided, for the shell to journal and finish.
 
 
 class Arrival(Struct):

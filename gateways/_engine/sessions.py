@@ -37,18 +37,18 @@ class EngineSessions:
     ) -> Grant | None:
         """Lock a session, waiting up to `wait_s` until it is free; None when it was not."""
         engine = self._engine
-        room = engine.room(queue)
+        waiters = engine.waiters_of(queue)
         deadline_s, left_s = engine.clock.now_s() + wait_s, wait_s
         while True:
-            now_s = engine.promote(room)
-            lock = room.state.sessions.accept(
+            now_s = engine.promote(waiters)
+            lock = waiters.state.sessions.accept(
                 session, until_s=now_s + lease_s, owner=self._owner, request=request
             )
             if lock is not None:
-                return await self._granted(room, lock)
+                return await self._granted(waiters, lock)
             if left_s <= 0 or engine.is_closed:
                 return None
-            is_woken = await room.watch(left_s)
+            is_woken = await waiters.watch(left_s)
             left_s = deadline_s - engine.clock.now_s() if is_woken else 0.0
 
     async def receive(
@@ -65,16 +65,16 @@ class EngineSessions:
         `SessionLockLost` when its lock has ended, also while it waits.
         """
         engine = self._engine
-        room = engine.room(queue)
+        waiters = engine.waiters_of(queue)
         deadline_s, left_s = engine.clock.now_s() + wait_s, wait_s
         while True:
-            lock = self._held(room, grant, engine.promote(room))
-            batch = room.state.take_in_session(lock, max_count, request=request)
+            lock = self._held(waiters, grant, engine.promote(waiters))
+            batch = waiters.state.take_in_session(lock, max_count, request=request)
             if batch is not None:
-                return await engine.hand_out(room, batch)
+                return await engine.hand_out(waiters, batch)
             if left_s <= 0 or engine.is_closed:
                 return []
-            is_woken = await room.watch(left_s)
+            is_woken = await waiters.watch(left_s)
             left_s = deadline_s - engine.clock.now_s() if is_woken else 0.0
 
     async def renew(
@@ -84,80 +84,80 @@ class EngineSessions:
         return when.
         """
         engine = self._engine
-        room = engine.room(queue)
-        from_s = earliest(engine.promote(room), asked_at_s)
+        waiters = engine.waiters_of(queue)
+        from_s = earliest(engine.promote(waiters), asked_at_s)
         until_s = from_s + lease_s
-        lock = self._held(room, grant, from_s)
-        extension = room.state.sessions.renew(lock, until_s=until_s)
-        room.stir()
+        lock = self._held(waiters, grant, from_s)
+        extension = waiters.state.sessions.renew(lock, until_s=until_s)
+        waiters.notify()
         await engine.write(Renewed(queue, lock, extension), _ignore)
         return until_s
 
     async def release(self, queue: str, grant: Grant) -> None:
-        """Hand back what is in hand, uncounted, and let go. Nothing happens when it is over."""
-        room = self._engine.room(queue)
-        self._engine.promote(room)
-        lock = room.state.sessions.find(grant.token)
+        """Hand back what is in flight, uncounted, and let go. Nothing happens when it is over."""
+        waiters = self._engine.waiters_of(queue)
+        self._engine.promote(waiters)
+        lock = waiters.state.sessions.find(grant.token)
         if lock is not None:
-            await self._let_go(room, lock)
+            await self._let_go(waiters, lock)
 
     def granted(self, queue: str, request: int) -> Grant | None:
         """What a remote request has accepted, when its answer may have got lost."""
-        room = self._engine.room(queue)
-        self._engine.promote(room)
-        lock = self._asked_for(room, request)
+        waiters = self._engine.waiters_of(queue)
+        self._engine.promote(waiters)
+        lock = self._asked_for(waiters, request)
         return None if lock is None else _grant(lock)
 
     async def abandon_request(self, request: int) -> None:
-        """Take back what a remote request accepted when its answer reached nobody."""
-        for room in list(self._engine.rooms.values()):
-            lock = self._asked_for(room, request)
+        """Take back what a remote request accepted when its answer was not delivered."""
+        for waiters in list(self._engine.waiters_by_queue.values()):
+            lock = self._asked_for(waiters, request)
             if lock is not None:
-                await self._let_go(room, lock)
+                await self._let_go(waiters, lock)
 
-    async def _granted(self, room: QueueWaiters, lock: LockedSession) -> Grant:
+    async def _granted(self, waiters: QueueWaiters, lock: LockedSession) -> Grant:
         def finish(error: Exception | None) -> None:
             if error is not None:
-                self._end(room, lock)
+                self._end(waiters, lock)
 
         try:
-            await self._engine.write(Locked(room.name, lock), finish)
+            await self._engine.write(Locked(waiters.name, lock), finish)
         except BaseException:
-            # Accepted for nobody.
+            # The accept was cancelled: it has no owner.
             if lock.is_held:
-                self._unlock(room, lock)
+                self._unlock(waiters, lock)
             raise
         return _grant(lock)
 
-    async def _let_go(self, room: QueueWaiters, lock: LockedSession) -> None:
-        handed_back = self._engine.abandon(room, lock.receipts())
-        released = self._unlock(room, lock)
+    async def _let_go(self, waiters: QueueWaiters, lock: LockedSession) -> None:
+        handed_back = self._engine.abandon(waiters, lock.receipts())
+        released = self._unlock(waiters, lock)
         tickets = [ticket for ticket in (handed_back, released) if ticket is not None]
         if tickets:
             await wait(tickets)
         for ticket in tickets:
             ticket.result()
 
-    def _unlock(self, room: QueueWaiters, lock: LockedSession) -> Future[None] | None:
+    def _unlock(self, waiters: QueueWaiters, lock: LockedSession) -> Future[None] | None:
         def finish(error: Exception | None) -> None:
             if error is None:
-                self._end(room, lock)
+                self._end(waiters, lock)
 
-        return self._engine.journal.write(Unlocked(room.name, lock), finish)
+        return self._engine.journal.write(Unlocked(waiters.name, lock), finish)
 
-    def _end(self, room: QueueWaiters, lock: LockedSession) -> None:
+    def _end(self, waiters: QueueWaiters, lock: LockedSession) -> None:
         if lock.is_held:
-            room.state.release(lock)
-            room.stir()
+            waiters.state.release(lock)
+            waiters.notify()
 
-    def _held(self, room: QueueWaiters, grant: Grant, asked_at_s: float) -> LockedSession:
-        lock = room.state.sessions.find(grant.token)
+    def _held(self, waiters: QueueWaiters, grant: Grant, asked_at_s: float) -> LockedSession:
+        lock = waiters.state.sessions.find(grant.token)
         if lock is None or lock.expires_s <= asked_at_s + TICK_S:
-            raise SessionLockLost(room.name, grant.session)
+            raise SessionLockLost(waiters.name, grant.session)
         return lock
 
-    def _asked_for(self, room: QueueWaiters, request: int) -> LockedSession | None:
-        locks = (lock for lock in room.state.sessions if lock.owner == self._owner)
+    def _asked_for(self, waiters: QueueWaiters, request: int) -> LockedSession | None:
+        locks = (lock for lock in waiters.state.sessions if lock.owner == self._owner)
         return next((lock for lock in locks if lock.request == request), None)
 
 

@@ -1,10 +1,10 @@
 """One queue as a pure state machine: no await, no clock, no log; `now_s` is an argument.
 
-A message is READY, DELAYED, LEASED or in LIMBO; `record.Phase` has the transitions, `line.py`
-the order. Settling takes two steps so that a journal can be written in between: `detach` takes
-the lease away and leaves the message in LIMBO, then `finish_…` or, when the write failed,
-`reattach`. The same holds for a receive: `take`, and `revoke` when it reached nobody. Sessions
-are in `session_locks.py`.
+A message is READY, DELAYED, LEASED or in LIMBO; `record.RecordPhase` has the transitions,
+`delivery_order.py` the order. Settling takes two steps so that a journal can be written in between:
+`detach` takes the lease away and leaves the message in LIMBO, then `finish_…` or, when the write
+failed, `reattach`. The same holds for a receive: `take`, and `revoke` when its answer was not
+delivered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pump.message import Message
 from pump.outcome import Ack, Action
 from pump.ports import QueueStats
 
-from .line import DeliveryOrder
+from .delivery_order import DeliveryOrder
 from .record import (
     DELAYED,
     LEASED,
@@ -47,10 +47,10 @@ class QueueState:
         """Every message, oldest first."""
         self.leases: dict[str, Record] = {}
         """Every message under a lease, by receipt."""
-        self.agenda = TimerHeap()
+        self.timers = TimerHeap()
         self.deduplication = DeduplicationWindow(settings.deduplication_window_s)
-        self.line = DeliveryOrder(settings)
-        self.sessions = LockedSessions(self.line, self.agenda, tokens)
+        self.order = DeliveryOrder(settings)
+        self.sessions = LockedSessions(self.order, self.timers, tokens)
         self._tokens = tokens
         self._delayed_count = 0
         self._limbo_count = 0
@@ -79,7 +79,7 @@ class QueueState:
 
     def add(self, records: Iterable[Record]) -> None:
         """Store records, made by `prepare` and in the order of their numbers."""
-        known, append = self.records, self.line.append
+        known, append = self.records, self.order.append
         for record in records:
             known[record.seq] = record
             if record.phase == DELAYED:
@@ -98,18 +98,18 @@ class QueueState:
         request: int | None = None,
     ) -> LeaseBatch | None:
         """Lease up to `max_count` of the messages that come next; None when there is none."""
-        line = self.line
-        if max_count < 1 or not line.has_candidates():
+        order = self.order
+        if max_count < 1 or not order.has_candidates():
             return None
         batch = LeaseBatch(self._tokens(), owner, now_s + lease_s, request)
-        records = line.pop_fresh(max_count) or _pop_each(line, batch, max_count)
+        records = order.pop_fresh(max_count) or _pop_each(order, batch, max_count)
         return self._lease(batch, records) if records else None
 
     def take_in_session(
         self, lock: LockedSession, max_count: int, *, request: int | None = None
     ) -> LeaseBatch | None:
         """Lease what comes next of a session, until its lock ends; None when there is nothing."""
-        records = self.line.take_locked(lock.domain, max_count)
+        records = self.order.take_locked(lock.domain, max_count)
         if not records:
             return None
         batch = LeaseBatch(self._tokens(), lock.owner, lock.expires_s, request)
@@ -126,16 +126,16 @@ class QueueState:
             record.receipt = receipt = f"{prefix}{seq}"
             leases[receipt] = record
             members[seq] = record
-        self.agenda.add(batch.expires_s, batch)
+        self.timers.add(batch.expires_s, batch)
         return batch
 
     def revoke(self, batch: LeaseBatch, *, now_s: float) -> None:
-        """Undo a `take` that reached nobody: nothing is hidden, nothing counted."""
+        """Undo a `take` that was not delivered: nothing is hidden, nothing counted."""
         for record in list(batch.members.values()):
             del self.leases[record.receipt]
             self._give_back(Return(record, 0.0, False), now_s, [])
         batch.members.clear()
-        self.agenda.note_stale()
+        self.timers.note_stale()
 
     # Settling.
 
@@ -164,7 +164,7 @@ class QueueState:
             if not batch.members:
                 # An emptied dictionary keeps its table; a cleared one gives it back.
                 batch.members.clear()
-                self.agenda.note_stale()
+                self.timers.note_stale()
         return detached
 
     def finish_acked(self, records: Iterable[Record]) -> None:
@@ -174,7 +174,7 @@ class QueueState:
             if known.pop(record.seq, None) is not None:
                 self._limbo_count -= 1
                 if record.domain is not None:
-                    self.line.release(record.domain)
+                    self.order.release(record.domain)
 
     def finish_returned(self, returns: Iterable[Return], *, now_s: float) -> list[Record]:
         """Give messages in limbo back; return those that had their last delivery instead."""
@@ -195,7 +195,7 @@ class QueueState:
                 self._lease_again(record, record.batch)
 
     def postpone(self, record: Record, *, until_s: float) -> None:
-        """Hide a message in limbo under a lease nobody holds, to decide anew at its end."""
+        """Hide a message in limbo under a lease without an owner, to decide anew at its end."""
         if record.seq in self.records:
             self._limbo_count -= 1
             record.receipt = self._tokens()
@@ -206,7 +206,7 @@ class QueueState:
         record.batch = batch
         self.leases[record.receipt] = record
         if not batch.members:
-            self.agenda.add(batch.expires_s, batch)
+            self.timers.add(batch.expires_s, batch)
         batch.members[record.seq] = record
 
     def _give_back(self, each: Return, now_s: float, dead: list[Record]) -> bool:
@@ -225,12 +225,12 @@ class QueueState:
             record.phase = DELAYED
             record.due_s = now_s + each.delay_s
             self._delay(record)
-        self.line.put_back(record)
+        self.order.put_back(record)
         return True
 
     def _delay(self, record: Record) -> None:
         self._delayed_count += 1
-        self.agenda.add(record.due_s, record)
+        self.timers.add(record.due_s, record)
 
     # Time and leases.
 
@@ -238,11 +238,11 @@ class QueueState:
         """Do what time has brought: delays that are over, leases that ran out, but for those of
         owners that are spared.
         """
-        if not self.agenda.may_be_due(now_s):
+        if not self.timers.may_be_due(now_s):
             return None
         lapse = Lapse()
         spared: list[LeaseBatch | LockedSession] = []
-        for subject in self.agenda.pop_due(now_s):
+        for subject in self.timers.pop_due(now_s):
             if spares and not isinstance(subject, Record) and spares(subject.owner):
                 spared.append(subject)
             elif isinstance(subject, LeaseBatch):
@@ -253,9 +253,9 @@ class QueueState:
             else:
                 self._delayed_count -= 1
                 subject.phase = READY
-                self.line.make_available(subject)
+                self.order.make_available(subject)
         for each in spared:
-            self.agenda.add(each.expires_s, each)
+            self.timers.add(each.expires_s, each)
         return lapse
 
     def end_leases(
@@ -269,7 +269,7 @@ class QueueState:
         lapse = Lapse()
         for batch in batches:
             self._end_lease(batch, now_s, lapse)
-            self.agenda.note_stale()
+            self.timers.note_stale()
         for lock in locks:
             self.release(lock)
             lapse.locks.append(lock)
@@ -278,7 +278,7 @@ class QueueState:
     def release(self, lock: LockedSession) -> None:
         """Let go of a session under which nothing is leased any more."""
         self.sessions.end(lock)
-        self.agenda.note_stale()
+        self.timers.note_stale()
 
     def extend(self, receipts: Sequence[str], *, until_s: float) -> Extension:
         """Make leases end at `until_s`."""
@@ -293,9 +293,9 @@ class QueueState:
         for batch, records in wanted.items():
             if len(records) == len(batch.members):
                 batch.expires_s = until_s
-                self.agenda.note_stale()
+                self.timers.note_stale()
                 extension.moved.append(batch)
-                self.agenda.add(until_s, batch)
+                self.timers.add(until_s, batch)
             else:
                 extension.shrunk.append(batch)
                 extension.split.append(self._split(batch, records, until_s))
@@ -308,7 +308,7 @@ class QueueState:
             record.batch = part
         if batch.lock is not None:
             batch.lock.add(part)
-        self.agenda.add(until_s, part)
+        self.timers.add(until_s, part)
         return part
 
     def _end_lease(self, batch: LeaseBatch, now_s: float, lapse: Lapse) -> None:
@@ -325,7 +325,7 @@ class QueueState:
         """Adopt other settings; messages in the queue follow the new order from now on."""
         self.settings = settings
         self.deduplication.window_s = settings.deduplication_window_s
-        self.line.rebuild(settings, self.records.values(), self.sessions)
+        self.order.rebuild(settings, self.records.values(), self.sessions)
 
     def restore(self, records: Iterable[Record], locks: Iterable[LockedSession] = ()) -> None:
         """Start from records as they once were, leased ones with their receipt and batch."""
@@ -339,7 +339,7 @@ class QueueState:
                 self._limbo_count += 1
         leased = {record.batch: None for record in self.leases.values() if record.batch}
         self.sessions.restore(locks, leased)
-        self.line.rebuild(self.settings, self.records.values(), self.sessions)
+        self.order.rebuild(self.settings, self.records.values(), self.sessions)
 
     def peek(self, max_count: int) -> list[Message]:
         """The next available messages in the queue's order."""
@@ -350,7 +350,7 @@ class QueueState:
 
     def clear(self) -> int:
         """Remove every message, in flight or not, and return how many there were. Sessions stay
-        with who has them.
+        with their owners.
         """
         count = len(self.records)
         for record in self.leases.values():
@@ -358,8 +358,8 @@ class QueueState:
                 record.batch.members.clear()
         self.records.clear()
         self.leases.clear()
-        self.line.rebuild(self.settings, (), self.sessions)
-        self.agenda.clear()
+        self.order.rebuild(self.settings, (), self.sessions)
+        self.timers.clear()
         self.sessions.schedule()
         self._delayed_count = self._limbo_count = 0
         return count
@@ -377,9 +377,9 @@ class QueueState:
         )
 
 
-def _pop_each(line: DeliveryOrder, batch: LeaseBatch, max_count: int) -> list[Record]:
+def _pop_each(order: DeliveryOrder, batch: LeaseBatch, max_count: int) -> list[Record]:
     records: list[Record] = []
-    while len(records) < max_count and (record := line.pop(batch)) is not None:
+    while len(records) < max_count and (record := order.pop(batch)) is not None:
         records.append(record)
     return records
 
@@ -393,9 +393,9 @@ def _pop_each(line: DeliveryOrder, batch: LeaseBatch, max_count: int) -> list[Re
 class LockedSessions:
     """Every lock that is held. The caller promotes before it asks."""
 
-    def __init__(self, line: DeliveryOrder, agenda: TimerHeap, tokens: Callable[[], str]) -> None:
-        self._line = line
-        self._agenda = agenda
+    def __init__(self, order: DeliveryOrder, timers: TimerHeap, tokens: Callable[[], str]) -> None:
+        self._order = order
+        self._timers = timers
         self._tokens = tokens
         self._held: dict[str, LockedSession] = {}
 
@@ -413,34 +413,34 @@ class LockedSessions:
 
         In use it is also while ordinary receives have some of it in flight.
         """
-        wanted = self._line.next_free_group() if group is None else group
-        domain = None if wanted is None else self._line.lock(wanted)
+        wanted = self._order.next_free_group() if group is None else group
+        domain = None if wanted is None else self._order.lock(wanted)
         if wanted is None or domain is None:
             return None
         lock = LockedSession(self._tokens(), wanted, owner, until_s, request, domain)
         self._held[lock.id] = lock
-        self._agenda.add(until_s, lock)
+        self._timers.add(until_s, lock)
         return lock
 
     def renew(self, lock: LockedSession, *, until_s: float) -> Extension:
         """Make a lock, and the leases under it, end then."""
-        extension = Extension(moved=list(lock.in_hand()))
+        extension = Extension(moved=list(lock.unsettled()))
         subjects: list[LockedSession | LeaseBatch] = [lock, *extension.moved]
         for subject in subjects:
             subject.expires_s = until_s
-            self._agenda.note_stale()
-            self._agenda.add(until_s, subject)
+            self._timers.note_stale()
+            self._timers.add(until_s, subject)
         return extension
 
     def end(self, lock: LockedSession) -> None:
         """Let go of a lock. What was received under it has ended, or ends at the same moment."""
         if self._held.pop(lock.id, None) is not None:
             lock.is_held = False
-            self._line.release(lock.domain)
+            self._order.release(lock.domain)
 
     def restore(self, locks: Iterable[LockedSession], batches: Iterable[LeaseBatch]) -> None:
-        """Start from locks as they once were, and find what was received under them: nobody else
-        has any of a locked group. The line is formed anew after this.
+        """Start from locks as they once were, and find what was received under them: no other
+        receive has any of a locked group. The order is rebuilt after this.
         """
         by_group = {lock.group: lock for lock in locks}
         self._held.update((lock.id, lock) for lock in by_group.values())
@@ -451,9 +451,9 @@ class LockedSessions:
                 by_group[group or ""].add(batch)
 
     def schedule(self) -> None:
-        """Let every lock fall due, in an agenda that was cleared."""
+        """Add every lock to timers that were cleared."""
         for lock in self._held.values():
-            self._agenda.add(lock.expires_s, lock)
+            self._timers.add(lock.expires_s, lock)
 
 
 # De-duplication: which ids were seen within the window.
@@ -486,7 +486,7 @@ class DeduplicationWindow:
         self._order.append((until_s, key))
 
     def remembered(self, now_s: float) -> list[tuple[str, float]]:
-        """What is refused now, and until when, for whoever starts from a copy."""
+        """What is refused now, and until when, for a snapshot."""
         kept = [each for each in self._until_s.items() if each[1] > now_s]
         return sorted(kept, key=lambda each: (each[1], each[0]))
 
@@ -505,12 +505,12 @@ class DeduplicationWindow:
                 self._forgotten.append(key)
 
     def take_forgotten(self) -> list[str]:
-        """The ids forgotten since the last call, for whoever keeps a copy."""
+        """The ids forgotten since the last call, for the journal."""
         forgotten, self._forgotten = self._forgotten, []
         return forgotten
 
 
-# The agenda: what will happen to a queue by the mere passing of time, soonest first.
+# Timers: what happens to a queue by the mere passing of time, soonest first.
 
 _Subject = Record | LeaseBatch | LockedSession
 _Entry = tuple[float, int, _Subject]

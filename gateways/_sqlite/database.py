@@ -98,7 +98,7 @@ class _GroupConnection(sqlite3.Connection):
         """Write all of a group, durably, or nothing."""
         # A single statement is a transaction by itself. Each step gives Python's lock away, and
         # has to win it back from a busy loop: one is better than three. Inside of a transaction
-        # that could not even be undone it would wait for a commit that nobody makes.
+        # that could not even be undone it would wait for a commit that never comes.
         if len(group) == 1 and group[0].is_one_step and not self.in_transaction:
             group[0].write(self)
         elif group:
@@ -320,7 +320,7 @@ async def to_the_end(closing: Coroutine[Any, Any, None]) -> None:
 # Presence: whether the files that are open are still the ones their names stand for.
 #
 # A file that was removed, moved or replaced can still be written, and all that is lost when the
-# process ends. The system says nothing about it, so who promises durability has to look.
+# process ends. The system says nothing about it, so code that promises durability has to look.
 
 
 class Presence:

@@ -16,7 +16,7 @@ Done = Callable[[Exception | None], None]
 
 
 class Ticket(asyncio.Future[None]):
-    """Runs to be written together, and the future of whoever waits for that."""
+    """Runs to be written together, and the future that ends when they are."""
 
     __slots__ = ("is_finished", "on_end", "runs")
 
@@ -90,7 +90,7 @@ class GroupCommit:
                 if self._pending:
                     await self._database.in_thread(writing.write_all)
         finally:
-            # Cancelled with the loop: nobody may wait for ever.
+            # Cancelled with the loop: no future may stay open for ever.
             self._is_closing = True
             self._finish_group(
                 writing.group, StorageFailed(str(self.path), "its writer was stopped")
@@ -188,5 +188,5 @@ def _finish(group: Sequence[Ticket], error: StorageFailed | None) -> None:
             ticket.set_result(None)
         else:
             ticket.set_exception(error)
-            # Nobody waits for a lapse to be written; its failure is not a forgotten one.
+            # No caller awaits the write of a lapse: do not log its failure as never retrieved.
             ticket.exception()

@@ -101,7 +101,7 @@ class LocalClient:
             _fail(call.answer, error)
 
     async def aclose(self) -> None:
-        """Say goodbye, as far as there is somebody to say it to."""
+        """Tell the host that this client leaves, if it is connected to one."""
         if self._writer is not None:
             bye = self._begin(wire.Bye(next(self._numbers)))
             await asyncio.wait([bye], timeout=1.0)
@@ -211,7 +211,7 @@ class LocalClient:
             self._writer = None
             self._on_lost()
         except wire.UNREADABLE as error:
-            # Not asked again: the answers would be the same, and those who wait must know.
+            # Not asked again: the answers would be the same, and the callers must have them.
             self._writer = None
             self.fail(self._unreadable(error))
             self._on_lost()
@@ -288,7 +288,7 @@ def _empty_answer(request: wire.Waiting) -> list[object] | None:
 def _fail(answer: asyncio.Future[bytes], error: PumpError) -> None:
     if not answer.done():
         answer.set_exception(error)
-        # Nobody waits for a cancel's answer; its failure is not a forgotten one.
+        # No caller awaits a cancel's answer: do not log its failure as never retrieved.
         answer.exception()
 
 

@@ -48,7 +48,7 @@ CAPABILITIES = attrs.evolve(
     has_session_choice=True,
     is_durable=True,
     is_shared=True,
-    # An ack waits for a disk write anyway, so a little company costs nothing.
+    # An ack waits for a disk write anyway, so waiting for others to share it costs nothing.
     settle_linger_s=0.002,
     max_pollers=2,
 )
@@ -393,7 +393,7 @@ class Host:
     async def start(
         cls, folder: DataFolder, lock: FileLock, owner: str, clock: Clock, limits: Limits
     ) -> Host:
-        """Recover from the file and open the door. The lock is the host's from here on."""
+        """Recover from the file and start the server. The lock is the host's from here on."""
         try:
             database = await Database.open(
                 folder.database, SCHEMA, max_bytes=limits.max_bytes, companions=[lock.path]
@@ -420,23 +420,23 @@ class Host:
             )
         self._journal.start()
         self.dispatcher = RequestDispatcher(self.engine, recovered.replies)
-        await self._bury_dead_owners(recovered)
-        # Leases that ran out while nobody hosted end now, on disk too.
+        await self._reap_dead_clients(recovered)
+        # Leases that ran out while there was no host end now, on disk too.
         await self.engine.queues()
         await self._journal.flush()
         self._server = LocalServer(self._folder, self.dispatcher, self.engine)
         address = await self._server.start()
         await asyncio.to_thread(self._lock.inscribe, str(address))
 
-    async def _bury_dead_owners(self, recovered: Recovered) -> None:
-        """T4: only the leases of the dead end now; the living keep theirs."""
+    async def _reap_dead_clients(self, recovered: Recovered) -> None:
+        """T4: only the leases of dead clients end now; living ones keep theirs."""
         known = recovered.owners.union(await asyncio.to_thread(self._folder.owners))
         for owner in known - {self._owner, ""}:
-            if await asyncio.to_thread(self._folder.bury, owner):
+            if await asyncio.to_thread(self._folder.reap_client, owner):
                 await self.dispatcher.forget(owner)
 
     async def aclose(self) -> None:
-        """Write what is pending, give back what this process held, let another take over.
+        """Write what is pending, give back what this process held, let another process take over.
 
         Cancelled, it does so first: a file that is still being written must not be another's.
         """

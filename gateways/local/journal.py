@@ -48,20 +48,20 @@ class SqliteJournal(GroupCommit):
     ) -> None:
         super().__init__(database)
         self._database = database
-        self._scribe = Scribe(clock)
+        self._journal_writer = JournalWriter(clock)
         self._reserve_bytes = reserve_bytes
         self.measures = reserve_bytes != 0
         self._space = database.space
         self._admitted_bytes = 0
 
     def write(self, entry: Entry, done: Done) -> asyncio.Future[None]:
-        return self.append(self._scribe.take_down(entry), done)
+        return self.append(self._journal_writer.statements_of(entry), done)
 
     async def keep_time(self, boot_id: str, offset_s: float) -> None:
         """Go on with the offset between Unix and monotonic times that the file has; before
         `start`.
         """
-        await self._database.commit(self._scribe.keep_time(boot_id, offset_s))
+        await self._database.commit(self._journal_writer.keep_time(boot_id, offset_s))
 
     def has_room(self, messages: Sequence[Message]) -> bool:
         """Whether they fit, as far as is known, without what is kept for receives and acks."""
@@ -99,7 +99,7 @@ def _refusal(space: Space) -> str:
     )
 
 
-# The scribe: a journal entry as rows. Taken down at once, for records change afterwards.
+# A journal entry as SQL statements, made at once, for records change afterwards.
 
 _INSERT_MESSAGES = "INSERT INTO messages VALUES"
 _MESSAGE = "(?, ?, ?, ?, ?, ?)"
@@ -133,8 +133,8 @@ _SHIFT_TIMES = (
 _STEP_S = 1.0
 
 
-class Scribe:
-    """Writes entries down as statements. Monotonic times become Unix times on the way; when the
+class JournalWriter:
+    """Turns entries into statements. Monotonic times become Unix times on the way; when the
     wall clock is set, those in the file are set with it.
     """
 
@@ -151,16 +151,16 @@ class Scribe:
             Statement(_SET_CLOCK, [(boot_id, offset_s)]),
         ]
 
-    def take_down(self, entry: Entry) -> list[Statement]:
+    def statements_of(self, entry: Entry) -> list[Statement]:
         """The statements that make the entry durable, in order."""
         offset_s = self._clock.time_s() - self._clock.now_s()
         if abs(offset_s - self._offset_s) <= _STEP_S:
-            return self._taken_down(entry)
+            return self._statements(entry)
         step_s = offset_s - self._offset_s
         shift = [Statement(sql, [(step_s,)]) for sql in _SHIFT_TIMES]
-        return [*shift, *self.keep_time(self._boot_id, offset_s), *self._taken_down(entry)]
+        return [*shift, *self.keep_time(self._boot_id, offset_s), *self._statements(entry)]
 
-    def _taken_down(self, entry: Entry) -> list[Statement]:
+    def _statements(self, entry: Entry) -> list[Statement]:
         match entry:
             case SentEntry():
                 return self._sent(entry)

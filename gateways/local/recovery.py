@@ -28,7 +28,7 @@ class Recovered:
     """What the file said beyond the queues themselves."""
 
     owners: set[str] = attrs.field(factory=set)
-    """Everyone who held a lease or a session, or had requests answered."""
+    """Clients that held a lease or a session, or had requests answered."""
     void_leases: list[str] = attrs.field(factory=list)
     """Rows under which nothing is leased any more."""
     replies: dict[tuple[str, int], bytes] = attrs.field(factory=dict)
@@ -60,7 +60,7 @@ async def recover(engine: QueueEngine, database: Database) -> Recovered:
         seen=await database.rows("SELECT queue, key, until_s FROM seen ORDER BY until_s"),
         replies=await database.rows("SELECT owner, request, reply FROM replies"),
     )
-    # Nobody else knows the engine yet, and a million messages would stop the loop for seconds.
+    # The engine is not shared yet, and a million messages would stop the loop for seconds.
     try:
         return await asyncio.to_thread(_fill, engine, rows)
     except (MappingError, QueueNotFound) as error:
@@ -86,10 +86,10 @@ class _RecoveredRows:
 def _fill(engine: QueueEngine, rows: _RecoveredRows) -> Recovered:
     for (packed,) in rows.queues:
         engine.admit(codec.unpack_settings(packed))
-    for room in engine.rooms.values():
-        target = room.state.settings.dead_letter_queue
+    for waiters in engine.waiters_by_queue.values():
+        target = waiters.state.settings.dead_letter_queue
         if target is not None:
-            engine.room(target)
+            engine.waiters_of(target)
     restorer = _RowRestorer(engine.clock, {row[0]: row[1] for row in rows.clocks})
     by_queue = restorer.records(rows.messages)
     recovered = restorer.lease(rows.leases, by_queue)
@@ -97,11 +97,11 @@ def _fill(engine: QueueEngine, rows: _RecoveredRows) -> Recovered:
     recovered.boot_id, recovered.offset_s = restorer.boot_id, -restorer.offset_s
     recovered.owners |= {lock.owner for each in locks.values() for lock in each}
     for queue in by_queue.keys() | locks.keys():
-        state, records = engine.room(queue).state, by_queue.get(queue, {})
+        state, records = engine.waiters_of(queue).state, by_queue.get(queue, {})
         restorer.hold_the_dead(records.values(), state.settings.max_receive_count)
         state.restore(records.values(), locks.get(queue, ()))
     for queue, key, until_s in rows.seen:
-        window = engine.room(queue).state.deduplication
+        window = engine.waiters_of(queue).state.deduplication
         window.remember(key, restorer.monotonic_s(until_s))
     for owner, request, reply in rows.replies:
         recovered.owners.add(owner)
@@ -178,7 +178,7 @@ class _RowRestorer:
         return by_queue
 
     def hold_the_dead(self, records: Iterable[Record], limit: int | None) -> None:
-        """Lease those to nobody that a crash caught between their last delivery and the move:
+        """Lease, without an owner, those that a crash caught between last delivery and move:
         the end of that lease moves them.
         """
         for record in records:

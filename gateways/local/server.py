@@ -1,4 +1,4 @@
-"""The server: the engine's door for other processes on this machine."""
+"""The server: listens for the other processes of this machine, on the host's engine."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LocalServer:
         return address
 
     async def aclose(self) -> None:
-        """Hang up on everyone; unanswered requests are asked again of the next host."""
+        """Close every connection; unanswered requests are asked again of the next host."""
         self._is_closing = True
         self._engine.spares = None
         self._engine.until_heard = None
@@ -115,7 +115,7 @@ class LocalServer:
         writer.close()
         if self._sessions.get(owner) is writer:
             del self._sessions[owner]
-            self._spawn(self._mourn(owner), "pumphouse-mourner")
+            self._spawn(self._reap_client(owner), "pumphouse-reaper")
 
     async def _welcome(self, owner: str, writer: StreamWriter) -> None:
         earlier = self._sessions.get(owner)
@@ -125,12 +125,12 @@ class LocalServer:
             await self._dispatcher.leave(owner)
         wire.write(writer, wire.PackedReply(0, wire.encode(self._engine.clock.now_s())))
 
-    async def _mourn(self, owner: str) -> None:
+    async def _reap_client(self, owner: str) -> None:
         """Release what a client held once it is known to be dead."""
         await self._dispatcher.leave(owner)
         wait_s = _FIRST_LOOK_S
         while owner not in self._sessions:
-            if await in_thread(self._folder.bury, owner):
+            if await in_thread(self._folder.reap_client, owner):
                 await self._dispatcher.forget(owner)
                 return
             await SYSTEM_CLOCK.sleep(wait_s)
@@ -180,8 +180,8 @@ def _has_unread(writer: StreamWriter) -> bool:
     return count[0] > 0
 
 
-# The data folder: where the files are, who holds the engine, who is alive. Blocks: call it
-# in a thread.
+# The data folder: its files, the process that hosts the engine, and the clients alive. Blocks: call
+# it in a thread.
 #
 # `queues.db` the database · `engine.lock` held by the process that hosts the engine, and naming
 # its socket · `engine.sock` · `owners/<id>.lock` held by each process that may hold leases. The
@@ -218,8 +218,8 @@ class DataFolder:
         lock.path.unlink(missing_ok=True)
         lock.release()
 
-    def bury(self, owner: str) -> bool:
-        """Remove what a dead owner left here; False when it lives."""
+    def reap_client(self, owner: str) -> bool:
+        """Remove a dead client's lock file; False when the client lives."""
         lock = self.owner_lock(owner)
         if not lock.path.exists():
             return True

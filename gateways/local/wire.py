@@ -136,7 +136,7 @@ class RenewSession(_Frame, frozen=True):
 
 
 class ReleaseSession(_Frame, frozen=True):
-    """Hand back what a session has in hand, and let go of it."""
+    """Hand back what a session has in flight, and let go of it."""
 
     number: Whole
     queue: str
@@ -280,7 +280,7 @@ def frame(content: Request | Answer) -> bytes:
 
 
 def write(writer: StreamWriter, content: Request | Answer) -> None:
-    """Send, unless the connection is over: whoever reads from it finds that out.
+    """Send, unless the connection is over: its reader finds that out.
 
     A request is asked again of the next host, so nothing is lost by leaving it unsent. uvloop
     raises a bare RuntimeError for a write to a closed transport, asyncio only warns.

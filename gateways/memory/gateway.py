@@ -49,7 +49,7 @@ class MemoryGateway:
         self._engine.reopen()
 
     async def aclose(self) -> None:
-        """Release the sessions that are open, and send waiting receives home, unless other gateways
+        """Release the open sessions, and return waiting receives empty, unless other gateways
         share the queues.
         """
         for session in list(self._sessions):

@@ -4,12 +4,12 @@ What is assumed of the traffic: messages come at a steady pace from one process 
 consumed as they come. Nothing fails, so no message is delivered twice. The tests hold the two
 layouts to requests that were counted.
 
-| request | who pays for it                                                                 |
+| request | what is billed                                                                  |
 |---------|---------------------------------------------------------------------------------|
 | PUT     | also when its condition is refused                                              |
 | LIST    | as much as a PUT                                                                |
 | GET     | a twelfth of that; HEAD, and "not modified", the same                           |
-| DELETE  | nobody                                                                          |
+| DELETE  | nothing                                                                         |
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def settle_down(loops: Loops) -> Committing:
         commit_s = latency_s * (1 + 2 * vain)
         cycle_s = _cycle_s(loops, commit_s, commit_rate)
         found = _commit_rate(loops, commit_s, calls=2 * loops.loops / cycle_s)
-        # One write of the head at a time, and whoever wrote it hears of it a latency later.
+        # One write of the head at a time; its writer learns of it a latency later.
         found = min(found, 1 / (loops.processes * latency_s))
         commit_rate += _STEP * (found - commit_rate)
         vain += _STEP * (_vain(loops, commit_rate) - vain)
@@ -133,7 +133,7 @@ def _check(condition: bool, field: str, value: object, remedy: str) -> None:
 
 @attrs.frozen(kw_only=True)
 class Workload:
-    """Messages, who sends and consumes them, and how far away the store is."""
+    """Messages, their senders and consumers, and how far away the store is."""
 
     messages: int = 1_000_000
     batch: int = 10
@@ -312,7 +312,7 @@ def _log(w: Workload) -> tuple[CostPart, ...]:
 def _loops(w: Workload, together: int) -> Loops:
     own = w.consumers / w.processes
     taken = min(w.receive, own)
-    # A segment is read once by a process, whoever of it comes first; several side by side.
+    # A segment is read once by a process, by the first receive that needs it; several side by side.
     reads = min(1.0, taken * _readers(w, together) / together)
     return Loops(
         processes=w.processes,

@@ -16,7 +16,7 @@ from .._aws.errors import RequestRefused, SettingRefused, permission_for
 from .._aws.transport import Transport
 from .layout import QueueDescription
 from .queue_options import Wanted, differences
-from .queues import Bench, QueueCache
+from .queues import QueueCache, QueueEnvironment
 from .settings import S3Settings
 from .store.objects import List, Unknown
 
@@ -25,19 +25,21 @@ _LIFECYCLE = "get_bucket_lifecycle_configuration"
 
 
 async def examine(
-    bench: Bench,
+    environment: QueueEnvironment,
     queues: QueueCache,
     transport: Transport | None,
     subscriptions: Sequence[Subscription],
 ) -> list[Finding]:
-    """What a person should know. Raises `GatewayError` when the bucket does not answer."""
-    reply = await bench.store.perform(List(f"{bench.settings.root}queues/", max_count=1))
+    """The findings for an operator. Raises `GatewayError` when the bucket does not answer."""
+    reply = await environment.store.perform(
+        List(f"{environment.settings.root}queues/", max_count=1)
+    )
     if isinstance(reply, Unknown):
         raise reply.error
     facts = BucketFacts()
     if transport is not None:
-        facts = await _ask(transport, bench.settings.bucket)
-    findings = list(bucket_findings(bench.settings, facts, _skew(bench)))
+        facts = await _ask(transport, environment.settings.bucket)
+    findings = list(bucket_findings(environment.settings, facts, _skew(environment)))
     for subscription in subscriptions:
         found = {spec.name: await _facts(queues, spec.name) for spec in subscription.queue_specs()}
         findings += queue_findings(subscription, found)
@@ -75,14 +77,16 @@ def _with(facts: BucketFacts, operation: str, reply: dict[str, Any]) -> BucketFa
     return attrs.evolve(facts, rules=rules_of(reply.get("Rules") or ()))
 
 
-def _skew(bench: Bench) -> Skew | None:
-    if not bench.time.is_known:
+def _skew(environment: QueueEnvironment) -> Skew | None:
+    if not environment.time.is_known:
         return None
-    wall_s = bench.clock.time_s()
-    return Skew(least_s=bench.time.earliest_s() - wall_s, most_s=bench.time.latest_s() - wall_s)
+    wall_s = environment.clock.time_s()
+    return Skew(
+        least_s=environment.time.earliest_s() - wall_s, most_s=environment.time.latest_s() - wall_s
+    )
 
 
-# Diagnosis: what a person should know of a bucket and its queues, from facts. Pure.
+# Diagnosis: findings about a bucket and its queues, from facts. Pure.
 
 MAX_SKEW_S = 60.0
 """From here on a clock is worth a word; S3 refuses what is signed 15 minutes off."""

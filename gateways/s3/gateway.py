@@ -37,7 +37,7 @@ from .._kit.versions import Packages
 from .doctor import examine
 from .limits import MAX_BODY_BYTES, capabilities_of
 from .queue_options import Wanted
-from .queues import Bench, QueueCache
+from .queues import QueueCache, QueueEnvironment
 from .settings import S3Settings
 from .store.objects import ObjectStore, ServerTime, drive
 from .store.s3_store import Bucket, S3Store, probe, refused
@@ -69,8 +69,10 @@ class S3Gateway:
             transport = transport or transport_for(settings.aws, clock)
             storage = _storage(settings, transport, clock)
         self._transport = transport
-        self._bench = Bench(settings=settings, store=storage.store, time=storage.time, clock=clock)
-        self._queues = QueueCache(self._bench)
+        self._environment = QueueEnvironment(
+            settings=settings, store=storage.store, time=storage.time, clock=clock
+        )
+        self._queues = QueueCache(self._environment)
         self._sessions = S3Sessions(self._queues, clock)
         self._opening = asyncio.Lock()
         self._is_open = False
@@ -86,7 +88,7 @@ class S3Gateway:
     @property
     def request_counts(self) -> Mapping[str, int]:
         """Requests so far by what they are: put, get, list, remove."""
-        counts: Mapping[str, int] = getattr(self._bench.store, "counts", Counter())
+        counts: Mapping[str, int] = getattr(self._environment.store, "counts", Counter())
         return counts
 
     async def open(self) -> None:
@@ -142,20 +144,20 @@ class S3Gateway:
     async def examine(
         self, subscriptions: Sequence[Subscription], observed: Mapping[str, HandlerTimes]
     ) -> Sequence[Finding]:
-        return await examine(self._bench, self._queues, self._transport, subscriptions)
+        return await examine(self._environment, self._queues, self._transport, subscriptions)
 
     async def _probe(self) -> None:
         settings = self._settings
         root = f"{settings.root}probe/{new_id()}/"
         try:
-            trouble = await drive(probe(root, new_id), self._bench.store)
+            trouble = await drive(probe(root, new_id), self._environment.store)
         except SettingRefused as fault:
             if fault.value in ("NoSuchBucket", "404"):
                 raise _missing(settings.bucket) from fault
             if fault.value == "NotImplemented":
                 raise refused(settings.bucket, fault.remedy) from fault
             raise
-        if not trouble and not self._bench.time.is_known:
+        if not trouble and not self._environment.time.is_known:
             trouble = "its replies have no Date, and leases go by its clock"
         if trouble:
             raise refused(settings.bucket, trouble)
@@ -181,7 +183,7 @@ def from_url(url: str, clock: Clock | None = None) -> Gateway:
     return S3Gateway(S3Settings.from_url(url), SYSTEM_CLOCK if clock is None else clock)
 
 
-# The caretaker of queues in objects: makes, checks, lists and empties them.
+# Administration of queues in objects: makes, checks, lists and empties them.
 
 MAX_LOOKS = 8
 """How many queues are looked into at once."""
@@ -324,14 +326,14 @@ class S3Sessions:
         return accepted
 
     async def aclose(self, patience_s: float) -> None:
-        """Release them all; a store that cannot be told is not waited for longer than this."""
+        """Release them all; a store that does not answer is not waited for longer than this."""
         with suppress(TimeoutError):
             async with self._clock.timeout(patience_s):
                 await asyncio.gather(*(_release(session) for session in list(self._open)))
 
 
 async def _release(session: OpenSession) -> None:
-    # What cannot be told runs out by itself.
+    # What was not released runs out by itself.
     with suppress(GatewayError):
         await session.aclose()
 

@@ -1,4 +1,4 @@
-"""Layout: the two ways to keep a queue in objects, behind one face."""
+"""Layout: the two ways to keep a queue in objects, behind one interface."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class Surroundings:
     clock: Clock
     send_to: SendTo
     new_id: Callable[[], str]
-    """Makes tokens and nonces that nobody else ever makes."""
+    """Makes tokens and nonces that are unique for ever."""
 
 
 class StoredQueue(Protocol):
-    """One queue in one process, shared by all who consume from it and send to it there.
+    """One queue in one process, shared by all its consumers and producers there.
 
     Methods are those of the ports, with the same laws (`pump.ports`).
     """

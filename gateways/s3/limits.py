@@ -40,7 +40,7 @@ LOG: Final = attrs.evolve(
     has_sessions=True,
     has_session_choice=True,
     has_exact_stats=True,
-    # What comes while a commit is under way goes into the next one, whoever brings it.
+    # What comes while a commit is under way goes into the next one, of whatever call.
     receive_batch=1000,
     settle_batch=1000,
 )

@@ -252,7 +252,7 @@ def declare(keys: QueueKeys, wanted: Wanted, *, default: Layout) -> Steps[QueueF
                 return QueueFile(facts, etag)
             case Unknown(error):
                 raise error
-            # Refused or busy: somebody else was there. What it is like now, the next look shows.
+            # Refused or busy: another process was there. What it is like now, the next look shows.
     raise ConnectionFailed(keys.facts, "others keep changing the queue's settings")
 
 

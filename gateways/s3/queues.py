@@ -1,4 +1,4 @@
-"""Queues: those of a gateway that are in use, each opened once and shared by all who use it."""
+"""Queues: those of a gateway that are in use, each opened once and shared by its users."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOOK_AGAIN_S = 60.0
 
 
 @attrs.frozen(kw_only=True)
-class Bench:
+class QueueEnvironment:
     """What all queues of a gateway work with."""
 
     settings: S3Settings
@@ -44,8 +44,8 @@ class _Opened:
 class QueueCache:
     """Opens queues at their first use; what a queue is like is read then, and seldom again."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, environment: QueueEnvironment) -> None:
+        self._environment = environment
         self._open: dict[str, _Opened] = {}
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._is_closed = False
@@ -58,14 +58,14 @@ class QueueCache:
         async with self._turns[name]:
             opened = self._open.get(name)
             if opened is None:
-                opened = self._made(await drive(read(self._keys(name)), self._bench.store))
+                opened = self._made(await drive(read(self._keys(name)), self._environment.store))
             elif self._is_due(opened):
                 opened = await self._looked_at_again(name, opened)
         return opened.queue
 
     async def facts_of(self, name: str) -> QueueDescription:
         """What a queue is like now; `QueueNotFound` when there is none."""
-        return (await drive(read(self._keys(name)), self._bench.store)).facts
+        return (await drive(read(self._keys(name)), self._environment.store)).facts
 
     async def ensure(self, spec: QueueSpec, make: MakeChannels) -> None:
         """As `AdminPort.ensure`. Creating one that is there changes its settings, but for the
@@ -73,7 +73,7 @@ class QueueCache:
         """
         wanted = Wanted.from_spec(spec)
         if make is MakeChannels.VALIDATE:
-            await drive(validate(self._keys(spec.name), wanted), self._bench.store)
+            await drive(validate(self._keys(spec.name), wanted), self._environment.store)
         elif make is MakeChannels.CREATE:
             if spec.dead_letter_queue is not None:
                 await self._declare(Wanted.from_spec(QueueSpec(name=spec.dead_letter_queue)))
@@ -83,12 +83,12 @@ class QueueCache:
         """Every queue there is, by key. However full they are, a page or two each: behind a page
         that ends within a queue, the next begins behind that queue.
         """
-        prefix = f"{self._bench.settings.root}queues/"
+        prefix = f"{self._environment.settings.root}queues/"
         after, is_last = "", False
         while not is_last:
             page = await self._page(prefix, after)
             for entry in page.entries:
-                name = queue_of(entry.key, self._bench.settings.root)
+                name = queue_of(entry.key, self._environment.settings.root)
                 if name is not None:
                     yield name
             is_last = page.is_last
@@ -102,7 +102,7 @@ class QueueCache:
         self._is_closed = True
         opened, self._open = list(self._open.values()), {}
         with suppress(TimeoutError):
-            async with self._bench.clock.timeout(self._bench.settings.patience_s):
+            async with self._environment.clock.timeout(self._environment.settings.patience_s):
                 await asyncio.gather(*(each.queue.aclose() for each in opened))
 
     def reopen(self) -> None:
@@ -110,10 +110,10 @@ class QueueCache:
         self._is_closed = False
 
     async def _declare(self, wanted: Wanted) -> None:
-        name, bench = wanted.spec.name, self._bench
-        steps = declare(self._keys(name), wanted, default=bench.settings.layout)
+        name, environment = wanted.spec.name, self._environment
+        steps = declare(self._keys(name), wanted, default=environment.settings.layout)
         async with self._turns[name]:
-            file = await drive(steps, bench.store)
+            file = await drive(steps, environment.store)
             opened = self._open.get(name)
             if opened is None and file.facts.layout is Layout.LOG and not wanted.is_name_only:
                 # A log has its own say in what the queue is like, and must be told.
@@ -123,14 +123,14 @@ class QueueCache:
                 await self._adopt(opened, file)
 
     def _is_due(self, opened: _Opened) -> bool:
-        return self._bench.clock.now_s() - opened.looked_at_s >= LOOK_AGAIN_S
+        return self._environment.clock.now_s() - opened.looked_at_s >= LOOK_AGAIN_S
 
     async def _looked_at_again(self, name: str, opened: _Opened) -> _Opened:
-        # Before the look: whoever comes meanwhile goes on with what is known.
-        opened.looked_at_s = self._bench.clock.now_s()
+        # Before the look: calls that come meanwhile go on with what is known.
+        opened.looked_at_s = self._environment.clock.now_s()
         steps = reread(self._keys(name), opened.file)
         try:
-            file = await drive(steps, self._bench.store)
+            file = await drive(steps, self._environment.store)
         except QueueNotFound:
             await self._open.pop(name).queue.aclose()
             raise
@@ -145,38 +145,38 @@ class QueueCache:
         if file.facts != opened.file.facts:
             await opened.queue.adopt(file.facts)
         opened.file = file
-        opened.looked_at_s = self._bench.clock.now_s()
+        opened.looked_at_s = self._environment.clock.now_s()
 
     async def _send_to(self, name: str, message: Message) -> None:
         await (await self.of(name)).send([message], delay_s=0.0)
 
     def _keys(self, name: str) -> QueueKeys:
-        return QueueKeys(self._bench.settings.root, name)
+        return QueueKeys(self._environment.settings.root, name)
 
     def _made(self, file: QueueFile) -> _Opened:
-        bench, facts = self._bench, file.facts
+        environment, facts = self._environment, file.facts
         if self._is_closed:
             raise ConnectionFailed(facts.name, "the gateway is closed")
-        if not bench.time.is_known:
+        if not environment.time.is_known:
             raise ConfigurationError(
                 "S3Settings.bucket",
-                bench.settings.bucket,
+                environment.settings.bucket,
                 "the store's replies have no Date, and leases go by its clock; use another store",
             )
         surroundings = Surroundings(
             keys=self._keys(facts.name),
-            store=bench.store,
-            time=bench.time,
-            clock=bench.clock,
+            store=environment.store,
+            time=environment.time,
+            clock=environment.clock,
             send_to=self._send_to,
             new_id=new_id,
         )
-        queue = _built(facts, surroundings, bench.settings)
-        opened = self._open[facts.name] = _Opened(queue, file, bench.clock.now_s())
+        queue = _built(facts, surroundings, environment.settings)
+        opened = self._open[facts.name] = _Opened(queue, file, environment.clock.now_s())
         return opened
 
     async def _page(self, prefix: str, after: str) -> Page:
-        reply: Reply = await self._bench.store.perform(List(prefix, after))
+        reply: Reply = await self._environment.store.perform(List(prefix, after))
         if isinstance(reply, Unknown):
             raise reply.error
         assert isinstance(reply, Page)

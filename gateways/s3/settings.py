@@ -54,8 +54,8 @@ class S3Settings:
     probe: bool = True
     """Whether opening tries out that the store honours conditions: seven requests."""
     patience_s: float = 20.0
-    """How long one request may take, with the SDK's repetitions; longer than that, nobody knows
-    what became of it."""
+    """How long one request may take, with the SDK's repetitions; longer than that, its
+    outcome is unknown."""
 
     def __attrs_post_init__(self) -> None:
         _check_bucket(self.bucket)

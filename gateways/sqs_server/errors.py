@@ -225,7 +225,7 @@ def message_not_available(receipt: str) -> SqsError:
 def message_not_inflight(
     message: str = "The message referred to is not in flight.",
 ) -> SqsError:
-    """ChangeMessageVisibility of a message that nobody holds."""
+    """ChangeMessageVisibility of a message that is not in flight."""
     return SqsError("MessageNotInflight", message, query_code=_QUERY + "MessageNotInflight")
 
 

@@ -72,7 +72,7 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
     """None for the queue's own delay."""
 
     def __repr__(self) -> str:
-        # Without the body and the attributes, which are nobody's business.
+        # Without the body and the attributes, which may be secret.
         return f"NewMessage(group={self.group!r}, deduplication_id={self.deduplication_id!r})"
 
 
@@ -102,7 +102,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """ARN of the queue it was moved here from by a redrive policy."""
 
     def __repr__(self) -> str:
-        # Without the receipt, the body and the attributes, which are nobody's business.
+        # Without the receipt, the body and the attributes, which may be secret.
         return f"Received(id={self.id!r}, receive_count={self.receive_count})"
 
 

@@ -51,7 +51,7 @@ class SqsServer:
         """Recover what is stored, make the queues asked for, listen, start the mappings.
 
         The file is read and the functions are found first: what is wrong with them is said
-        before anybody is served.
+        before any request is served.
         """
         if self._options.config is not None:
             self._config = await asyncio.to_thread(load_config, self._options.config)
@@ -75,7 +75,7 @@ class SqsServer:
             if self._options.on_listening is not None:
                 self._options.on_listening(bound.url)
         except BaseException:
-            # Not a stop: whoever works on what a server before this one gave out goes on.
+            # Not a stop: consumers of what a server before this one gave out go on.
             await self._engine.aclose(frees=False)
             raise
 
@@ -170,7 +170,7 @@ class SqsServer:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # A mistake of ours: the queue is served on, and somebody must hear of it.
+            # A mistake of ours: the queue is served on, and the error must be seen.
             task.get_loop().call_exception_handler(
                 {"message": "an event-source mapping ended", "exception": error, "task": task}
             )

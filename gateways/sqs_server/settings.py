@@ -39,7 +39,7 @@ class RedrivePermission(Enum):
 
 @attrs.frozen(kw_only=True)
 class RedriveAllowPolicy:
-    """A dead-letter queue's own word on who may use it."""
+    """Which queues may use this one as their dead-letter queue."""
 
     permission: RedrivePermission
     sources: tuple[str, ...] = ()

@@ -91,9 +91,9 @@ def picture(engine: QueueEngine) -> dict[str, list[tuple[object, ...]]]:
                 record.receipt if record.phase == LEASED else "",
                 round(record.batch.expires_s, 3) if record.phase == LEASED and record.batch else 0,
             )
-            for record in room.state.records.values()
+            for record in waiters.state.records.values()
         ]
-        for name, room in engine.rooms.items()
+        for name, waiters in engine.waiters_by_queue.items()
     }
 
 

@@ -289,7 +289,7 @@ async def test_when_the_owner_is_forgotten_then_its_lock_is_gone_from_the_file(
 
     await host.restart()
 
-    assert list(host.engine.room("orders").state.sessions) == []
+    assert list(host.engine.waiters_of("orders").state.sessions) == []
 
 
 async def test_when_the_end_of_an_earlier_lock_was_not_written_then_the_later_one_counts(

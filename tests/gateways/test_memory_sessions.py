@@ -191,9 +191,9 @@ async def test_when_everybody_has_sessions_then_nothing_is_left_behind_by_a_thou
         assert not await orders.ack(*received)
         await session.aclose()
 
-    state = engine.room("orders").state
-    assert state.line.candidate_count() < 100
-    assert len(state.agenda) < 200
+    state = engine.waiters_of("orders").state
+    assert state.order.candidate_count() < 100
+    assert len(state.timers) < 200
     assert list(state.sessions) == []
 
 

@@ -27,7 +27,7 @@ page of leases, so that one listing shows all that others have of a stretch."""
 
 
 @attrs.frozen(kw_only=True)
-class Habits:
+class QueuePolicy:
     """How a catalogue chooses."""
 
     is_lifo: bool
@@ -42,26 +42,26 @@ class Habits:
 class Catalogue:
     """Everything one process knows of one queue. Times are the store's."""
 
-    def __init__(self, habits: Habits) -> None:
-        self._reset(habits)
+    def __init__(self, policy: QueuePolicy) -> None:
+        self._reset(policy)
 
-    def adopt(self, habits: Habits) -> None:
+    def adopt(self, policy: QueuePolicy) -> None:
         """Choose differently from now on. What was known is to be found out again."""
         for number in list(self.opened):
             self.drop(number)
         turn = self.turn
-        self._reset(habits)
-        self.line.turn = turn
+        self._reset(policy)
+        self.order.turn = turn
 
-    def _reset(self, habits: Habits) -> None:
+    def _reset(self, policy: QueuePolicy) -> None:
         self.opened: dict[int, OpenBatch] = {}
         self.closed = SlotBatches(self.order_of)
         self.finished: dict[int, Finished] = {}
-        self._standing: set[int] = set()
+        self._unremoved: set[int] = set()
         """Numbers of finished batches that this process has not removed; of the others their leases
         are left."""
-        self.line = ReadyOrder()
-        self.habits = habits
+        self.order = ReadyOrder()
+        self.policy = policy
         self._cached_bytes = 0
         self.contested: set[int] = set()
         """Numbers of open batches whose leases are to be listed before more is claimed."""
@@ -74,7 +74,7 @@ class Catalogue:
     @property
     def has_room(self) -> bool:
         """Whether more may be kept in memory."""
-        return self._cached_bytes < self.habits.cache_bytes
+        return self._cached_bytes < self.policy.cache_bytes
 
     def is_shared(self, earliest_s: float) -> bool:
         """Whether others have been met here of late: then leases are listed before claims."""
@@ -86,7 +86,7 @@ class Catalogue:
             # Shuffled, not begun elsewhere: two that go in a row keep step from where they meet on.
             start = self.stretch_start(number)
             number = (start << 64) + (self._chance(number) << 32) + number - start
-        return -number if self.habits.is_lifo else number
+        return -number if self.policy.is_lifo else number
 
     def stretch_start(self, number: int) -> int:
         """The first number of those that are claimed in an order of their own with this one."""
@@ -94,7 +94,7 @@ class Catalogue:
 
     def note_rival(self) -> None:
         """Another process claimed what this one wanted: take the batches in another order."""
-        if self._stretch == 1 and not (self.habits.is_strict or self.habits.is_lifo):
+        if self._stretch == 1 and not (self.policy.is_strict or self.policy.is_lifo):
             counts = [each.id.count for each in (*self.closed, *self.opened.values())]
             self._spread(max(1, _STRETCH * len(counts) // max(1, sum(counts))))
 
@@ -106,7 +106,7 @@ class Catalogue:
     @property
     def turn(self) -> int:
         """To be noted before a listing is asked for: what changed since is newer than it."""
-        return self.line.turn
+        return self.order.turn
 
     def knows(self, number: int) -> bool:
         """Whether a batch of this number is in the catalogue."""
@@ -119,7 +119,7 @@ class Catalogue:
         will not be claimed yet.
         """
         if not self.knows(batch.number):
-            self.closed.put(ClosedBatch(batch, written_s, self.line.tick(), is_charted))
+            self.closed.put(ClosedBatch(batch, written_s, self.order.tick(), is_charted))
 
     def open(self, batch: BatchId, content: BatchContent, *, earliest_s: float) -> None:
         """Look after the messages of a batch that is closed; what has no batch is ignored."""
@@ -132,35 +132,35 @@ class Catalogue:
         closed = self.closed.pop(batch.number)
         if closed is None:
             return
-        # A letter more or less than the key says is none that this layout wrote.
-        slots = [Slot(MessageId(batch.number, place)) for place in range(len(content.letters))]
+        # A batch with more or fewer messages than its key says was not written by this layout.
+        slots = [Slot(MessageId(batch.number, place)) for place in range(len(content.messages))]
         is_charted, written_s = closed.is_charted, closed.written_s
         opened = OpenBatch(batch, slots, content, written_s, is_charted, len(slots))
         self.opened[batch.number] = opened
         self._cached_bytes += content.size
         offset = self._offset(opened) if self.is_shared(earliest_s) else 0
-        for slot, letter in zip(slots, content.letters, strict=True):
+        for slot, batched in zip(slots, content.messages, strict=True):
             slot.rank = self._rank(slot.id, offset=offset, count=len(slots))
-            slot.due_s = letter.visible_at_s
+            slot.due_s = batched.visible_at_s
             sighting = closed.leases.get(slot.id.place)
             if sighting is not None:
                 self._sight(slot, sighting)
             else:
-                is_due = letter.visible_at_s <= earliest_s
-                self.line.enter(slot, SlotPhase.READY if is_due else SlotPhase.HIDDEN)
+                is_due = batched.visible_at_s <= earliest_s
+                self.order.enter(slot, SlotPhase.READY if is_due else SlotPhase.HIDDEN)
         self._make_room()
 
     def drop(self, number: int) -> None:
         """Forget a batch that is no longer there."""
         self.closed.pop(number)
         self.finished.pop(number, None)
-        self._standing.discard(number)
+        self._unremoved.discard(number)
         self.contested.discard(number)
         opened = self.opened.pop(number, None)
         if opened is not None:
             self._forget_content(opened)
             for slot in opened.slots:
-                self.line.enter(slot, SlotPhase.DONE)
+                self.order.enter(slot, SlotPhase.DONE)
 
     def drop_missing(self, present: set[int], *, after: int, upto: float, turn: int) -> None:
         """Forget the batches that a listing of these numbers does not show, if they were known
@@ -172,7 +172,7 @@ class Catalogue:
             *(
                 (each.id.number, each.turn)
                 for each in self.finished.values()
-                if each.id.number in self._standing
+                if each.id.number in self._unremoved
             ),
             *(
                 (each.id.number, max((slot.turn for slot in each.slots), default=0))
@@ -185,18 +185,18 @@ class Catalogue:
 
     def to_remove(self) -> list[BatchId]:
         """Finished batches that are still there."""
-        return [self.finished[number].id for number in self._standing]
+        return [self.finished[number].id for number in self._unremoved]
 
     def note_removed(self, batches: Iterable[BatchId]) -> None:
         """They are gone, with the bodies; their leases are not."""
-        self._standing.difference_update(each.number for each in batches)
+        self._unremoved.difference_update(each.number for each in batches)
 
     def to_clean_up(self, earliest_s: float) -> list[BatchId]:
         """Finished batches that were written so long ago that their leases may go as well."""
         return [
             each.id
             for each in self.finished.values()
-            if each.written_s + self.habits.linger_s <= earliest_s
+            if each.written_s + self.policy.linger_s <= earliest_s
         ]
 
     # Leases.
@@ -230,7 +230,7 @@ class Catalogue:
             return
         slot.etag, slot.lease = etag, lease
         slot.due_s, slot.must_read = lease.expires_s, not is_own
-        self.line.enter(slot, SlotPhase.HIDDEN)
+        self.order.enter(slot, SlotPhase.HIDDEN)
 
     def note_ready(
         self, slot: Slot, etag: str | None = None, lease: LeaseObject | None = None
@@ -239,15 +239,15 @@ class Catalogue:
         if slot.phase is SlotPhase.DONE:
             return
         slot.etag, slot.lease, slot.must_read = etag, lease, False
-        self.line.enter(slot, SlotPhase.READY)
+        self.order.enter(slot, SlotPhase.READY)
 
-    def note_stranger(self, slot: Slot, since_s: float) -> None:
+    def note_foreign_lease(self, slot: Slot, since_s: float) -> None:
         """Another has it, since then at the latest; its lease is read in a while."""
         if slot.phase is SlotPhase.DONE:
             return
         slot.etag = slot.lease = None
-        slot.due_s, slot.must_read = since_s + self.habits.look_again_s, True
-        self.line.enter(slot, SlotPhase.HIDDEN)
+        slot.due_s, slot.must_read = since_s + self.policy.look_again_s, True
+        self.order.enter(slot, SlotPhase.HIDDEN)
         self._shared_until_s = since_s + _SHARED_S
         opened = self.opened.get(slot.id.number)
         if opened is not None:
@@ -257,7 +257,7 @@ class Catalogue:
         """Done for good; with the last of its batch, the batch is finished."""
         if slot.phase is SlotPhase.DONE:
             return
-        self.line.enter(slot, SlotPhase.DONE)
+        self.order.enter(slot, SlotPhase.DONE)
         slot.etag = slot.lease = None
         opened = self.opened.get(slot.id.number)
         if opened is not None:
@@ -277,7 +277,7 @@ class Catalogue:
         ]
         return min(numbers, default=None)
 
-    def doubt_strangers(self) -> None:
+    def doubt_foreign_leases(self) -> None:
         """Have the leases listed again that others hold, as far as this process knows."""
         for opened in self.opened.values():
             if any(slot.must_read and slot.phase is SlotPhase.HIDDEN for slot in opened.slots):
@@ -291,8 +291,8 @@ class Catalogue:
         for opened in self.opened.values():
             self._doubt(opened)
         if head.phase is SlotPhase.READY:
-            head.due_s = earliest_s + self.habits.look_again_s
-            self.line.enter(head, SlotPhase.HIDDEN)
+            head.due_s = earliest_s + self.policy.look_again_s
+            self.order.enter(head, SlotPhase.HIDDEN)
 
     # What follows from it.
 
@@ -311,8 +311,8 @@ class Catalogue:
             self.note_done(slot)
             return
         slot.etag, slot.lease, slot.must_read = None, None, True
-        slot.due_s = sighting.modified_s + self.habits.look_again_s
-        self.line.enter(slot, SlotPhase.HIDDEN)
+        slot.due_s = sighting.modified_s + self.policy.look_again_s
+        self.order.enter(slot, SlotPhase.HIDDEN)
 
     def _contest(self, opened: OpenBatch) -> None:
         """Others claim from this batch: see what they have, and begin elsewhere."""
@@ -323,7 +323,7 @@ class Catalogue:
         for slot in opened.slots:
             slot.rank = self._rank(slot.id, offset=offset, count=len(opened.slots))
             if slot.phase is SlotPhase.READY:
-                self.line.enter(slot, SlotPhase.READY)
+                self.order.enter(slot, SlotPhase.READY)
 
     def _spread(self, stretch: int) -> None:
         self._stretch = stretch
@@ -332,17 +332,17 @@ class Catalogue:
             for slot in opened.slots:
                 slot.rank = (self.order_of(slot.id.number), slot.rank[1])
                 if slot.phase is SlotPhase.READY:
-                    self.line.enter(slot, SlotPhase.READY)
+                    self.order.enter(slot, SlotPhase.READY)
 
     def _offset(self, opened: OpenBatch) -> int:
         """Where in a batch this process begins when others claim from it too."""
-        if self.habits.is_strict or not opened.slots:
+        if self.policy.is_strict or not opened.slots:
             return 0
         return self._chance(opened.id.number) % len(opened.slots)
 
     def _chance(self, number: int) -> int:
         """Another in each process, and for each number: two that meet here do not meet there."""
-        return crc32(f"{self.habits.owner} {number}".encode())
+        return crc32(f"{self.policy.owner} {number}".encode())
 
     def _doubt(self, opened: OpenBatch) -> None:
         opened.is_charted = False
@@ -355,11 +355,11 @@ class Catalogue:
         if opened is not None:
             self._forget_content(opened)
         self.finished[batch.number] = Finished(batch, written_s, self.turn)
-        self._standing.add(batch.number)
+        self._unremoved.add(batch.number)
 
     def _rank(self, message: MessageId, *, offset: int, count: int) -> tuple[int, int]:
         place = (message.place - offset) % count
-        return self.order_of(message.number), -place if self.habits.is_lifo else place
+        return self.order_of(message.number), -place if self.policy.is_lifo else place
 
     def _forget_content(self, opened: OpenBatch) -> None:
         if opened.content is not None:
@@ -368,12 +368,12 @@ class Catalogue:
 
     def _make_room(self) -> None:
         """Forget what takes too much room, first that of which nothing is READY."""
-        if self._cached_bytes <= self.habits.cache_bytes:
+        if self._cached_bytes <= self.policy.cache_bytes:
             return
         for opened in self.opened.values():
             if not any(slot.phase < SlotPhase.HIDDEN for slot in opened.slots):
                 self._forget_content(opened)
-            if self._cached_bytes <= self.habits.cache_bytes:
+            if self._cached_bytes <= self.policy.cache_bytes:
                 return
 
 
@@ -383,7 +383,7 @@ def known_leases(catalogue: Catalogue) -> dict[str, LeaseObject]:
     return {slot.etag: slot.lease for slot in slots if slot.etag and slot.lease}
 
 
-# The line: which message is claimed next, and which are to be looked at when.
+# Ready order: which message is claimed next, and which are to be looked at when.
 
 
 class ReadyOrder:
@@ -399,7 +399,7 @@ class ReadyOrder:
         """Grows with each change of a slot: tells what is newer than a listing."""
         self.ready_count = 0
         self.unread: dict[Slot, None] = {}
-        """Due, and to be read before anyone knows more."""
+        """Due, and to be read before more is known."""
 
     def tick(self) -> int:
         """The turn of a change that happens now."""
@@ -420,7 +420,7 @@ class ReadyOrder:
             heappush(self._hidden, (slot.due_s, next(self._order), slot.turn, slot))
 
     def first(self) -> Slot | None:
-        """The READY slot that comes first; it stays in line."""
+        """The READY slot that comes first; it is not removed."""
         while self._ready:
             rank, _, slot = self._ready[0]
             if slot.phase is SlotPhase.READY and slot.rank == rank:
@@ -449,7 +449,7 @@ class ReadyOrder:
         return inf
 
 
-# The shelf: batches that were listed and not read, in the order in which they are to be.
+# Closed batches: those that were listed and not read, in the order in which they are to be.
 
 
 class SlotBatches:
@@ -477,7 +477,7 @@ class SlotBatches:
             self.uncharted.add(batch.id.number)
 
     def pop(self, number: int) -> ClosedBatch | None:
-        """Take a batch off the shelf, if it is there."""
+        """Remove a batch and return it, if it is there."""
         self.uncharted.discard(number)
         return self._batches.pop(number, None)
 

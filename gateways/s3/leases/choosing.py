@@ -40,17 +40,17 @@ class Choosing:
         self._of = catalogue
 
     def pick(self, max_count: int, earliest_s: float) -> list[Slot]:
-        """Take the next messages out of the line, to claim them: CLAIMING from now on."""
-        self._of.line.promote(earliest_s)
+        """Take the next messages, to claim them: CLAIMING from now on."""
+        self._of.order.promote(earliest_s)
         picked: list[Slot] = []
         while len(picked) < max_count and (slot := self._next()) is not None:
-            self._of.line.enter(slot, SlotPhase.CLAIMING)
+            self._of.order.enter(slot, SlotPhase.CLAIMING)
             picked.append(slot)
         return picked
 
     def pick_dead(self, max_attempts: int, earliest_s: float) -> list[Slot]:
-        """Take those out of the line that have had all their deliveries."""
-        self._of.line.promote(earliest_s)
+        """Take those that have had all their deliveries."""
+        self._of.order.promote(earliest_s)
         dead = [
             slot
             for opened in self._of.opened.values()
@@ -59,28 +59,28 @@ class Choosing:
             if slot.phase is SlotPhase.READY and slot.lease and slot.lease.attempt >= max_attempts
         ]
         for slot in dead:
-            self._of.line.enter(slot, SlotPhase.CLAIMING)
+            self._of.order.enter(slot, SlotPhase.CLAIMING)
         return dead
 
     def has_next(self, earliest_s: float) -> bool:
         """Whether a pick would find something."""
-        self._of.line.promote(earliest_s)
+        self._of.order.promote(earliest_s)
         return self._next() is not None
 
     def next_number(self, earliest_s: float) -> int | None:
         """The number of the batch that comes next, whether it was read or not."""
-        self._of.line.promote(earliest_s)
-        slot, closed = self._of.line.first(), self._of.closed.first()
+        self._of.order.promote(earliest_s)
+        slot, closed = self._of.order.first(), self._of.closed.first()
         if closed is not None and (slot is None or self._comes_before(slot)):
             return closed.id.number
         return None if slot is None else slot.id.number
 
     def needs(self, max_count: int, earliest_s: float) -> Need | None:
         """What has to be read before so many can be picked; None when nothing would help."""
-        self._of.line.promote(earliest_s)
+        self._of.order.promote(earliest_s)
         slot = self._next()
-        wanted = 1 if self._of.habits.is_strict else max_count - self._of.line.ready_count
-        if slot is not None and (wanted <= 0 or self._of.habits.is_strict):
+        wanted = 1 if self._of.policy.is_strict else max_count - self._of.order.ready_count
+        if slot is not None and (wanted <= 0 or self._of.policy.is_strict):
             return None
         uncharted = self._of.closed.uncharted | self._of.contested
         if uncharted:
@@ -88,14 +88,14 @@ class Choosing:
         to_open = self._to_open(wanted)
         if to_open:
             return Open(to_open)
-        if slot is None and self._of.line.unread:
-            return Read(list(self._of.line.unread))
+        if slot is None and self._of.order.unread:
+            return Read(list(self._of.order.unread))
         return None
 
     def _next(self) -> Slot | None:
-        if self._of.habits.is_strict:
+        if self._of.policy.is_strict:
             return self._head()
-        slot = self._of.line.first()
+        slot = self._of.order.first()
         if slot is None:
             return None
         opened = self._of.opened[slot.id.number]
@@ -125,11 +125,11 @@ class Choosing:
         return next((slot for slot in slots if slot.phase is not SlotPhase.DONE), None)
 
     def _to_open(self, wanted: int) -> list[BatchId]:
-        slot = self._first_left() if self._of.habits.is_strict else self._of.line.first()
+        slot = self._first_left() if self._of.policy.is_strict else self._of.order.first()
         if slot is not None:
             opened = self._of.opened[slot.id.number]
             if opened.content is None and slot.phase is SlotPhase.READY:
                 return [opened.id]
-            if not self._comes_before(slot) and (self._of.habits.is_strict or wanted <= 0):
+            if not self._comes_before(slot) and (self._of.policy.is_strict or wanted <= 0):
                 return []
         return [closed.id for closed in self._of.closed.first_few(wanted)]

@@ -1,6 +1,6 @@
 """Codec: what stands in a lease, in the tail and in a batch.
 
-A lease is JSON that a person can read; an empty object means that its message is done. A batch is
+A lease is readable JSON; an empty object means that its message is done. A batch is
 MessagePack: bodies are bytes, and stay as they are.
 """
 
@@ -25,14 +25,14 @@ DONE = b""
 
 
 class LeaseObject(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has a message, or since when nobody has.
+    """Which consumer has a message, or that it is free.
 
     `expires_s` is the store's time from which on another may claim it: the end of the lease, or,
     without an owner, the end of a delay; 0 for at once.
     """
 
     token: str
-    """The tenancy: made anew by each claim, kept by renewals; empty without an owner."""
+    """Names the claim: made anew by each, kept by renewals; empty without an owner."""
     owner: str
     expires_s: float
     attempt: int
@@ -48,7 +48,7 @@ class LeaseObject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody has it, or had it until it expired."""
+        """Whether a consumer has it, or had it until it expired."""
         return bool(self.owner)
 
 
@@ -80,13 +80,13 @@ class BatchedMessage:
 class BatchContent:
     """What a batch holds, and when it was written (the store's time, at the latest)."""
 
-    letters: Sequence[BatchedMessage]
+    messages: Sequence[BatchedMessage]
     sent_at_s: float
 
     @property
     def size(self) -> int:
         """About how many bytes it takes in memory."""
-        return sum(len(letter.packed) for letter in self.letters)
+        return sum(len(batched.packed) for batched in self.messages)
 
 
 class _PackedBatch(msgspec.Struct, array_like=True, frozen=True):
@@ -94,7 +94,7 @@ class _PackedBatch(msgspec.Struct, array_like=True, frozen=True):
 
     version: int
     sent_at_s: float
-    letters: list[tuple[float, bytes]]
+    messages: list[tuple[float, bytes]]
 
 
 _json = msgspec.json.Encoder()
@@ -132,8 +132,8 @@ def decode_tail(body: bytes) -> Tail:
 
 def encode_batch(content: BatchContent) -> bytes:
     """A batch as MessagePack."""
-    letters = [(letter.visible_at_s, letter.packed) for letter in content.letters]
-    return _msgpack.encode(_PackedBatch(_VERSION, content.sent_at_s, letters))
+    messages = [(batched.visible_at_s, batched.packed) for batched in content.messages]
+    return _msgpack.encode(_PackedBatch(_VERSION, content.sent_at_s, messages))
 
 
 def decode_batch(body: bytes) -> BatchContent:
@@ -144,8 +144,8 @@ def decode_batch(body: bytes) -> BatchContent:
         raise MappingError("batch", f"unreadable: {error}") from error
     if packed.version != _VERSION:
         raise MappingError("batch", f"version {packed.version} is not known")
-    letters = [BatchedMessage(each, visible_at_s) for visible_at_s, each in packed.letters]
-    return BatchContent(letters, packed.sent_at_s)
+    messages = [BatchedMessage(each, visible_at_s) for visible_at_s, each in packed.messages]
+    return BatchContent(messages, packed.sent_at_s)
 
 
 # Names: a message of this layout is known by its batch's number and its place in the batch.
@@ -184,7 +184,7 @@ def batch_key(keys: QueueKeys, batch: BatchId) -> str:
 
 
 def lease_key(keys: QueueKeys, message: MessageId) -> str:
-    """The object that says who has a message."""
+    """The object that says which consumer has a message."""
     return keys.lease(str(message))
 
 

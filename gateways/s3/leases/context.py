@@ -1,4 +1,4 @@
-"""The desk: what the parts of one queue share, and how they make leases."""
+"""Context: what the parts of one queue share, and how they make leases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LeaseQueueContext:
     driver: ProtocolDriver
     catalogue: Catalogue
     choosing: Choosing
-    holdings: Holdings
+    held_leases: HeldLeases
     owner: str
 
     @property
@@ -49,7 +49,7 @@ class LeaseQueueContext:
         return limit is not None and attempt >= limit
 
     def claim(self, before: LeaseObject | None, lease_s: float) -> LeaseObject:
-        """The lease of a claim. One for a burial counts no further delivery."""
+        """The lease of a claim. One for a dead letter counts no further delivery."""
         attempt = 0 if before is None else before.attempt
         return LeaseObject(
             token=self.around.new_id(),
@@ -67,12 +67,12 @@ class LeaseQueueContext:
         return min(asked_at_s + lease_s, by_the_store_s)
 
     def renewal(self, lease: LeaseObject, lease_s: float) -> LeaseObject:
-        """The same tenancy with another end."""
+        """The same claim with another end."""
         expires_s = self.around.time.end_s(lease_s)
         return replace(lease, expires_s=expires_s, nonce=self.around.new_id())
 
     def release(self, lease: LeaseObject, delay_s: float, *, is_counted: bool) -> LeaseObject:
-        """Nobody's any more, and to be had after `delay_s`."""
+        """A lease without an owner: the message may be claimed after `delay_s`."""
         return replace(
             lease,
             token="",
@@ -82,28 +82,28 @@ class LeaseQueueContext:
             nonce=self.around.new_id(),
         )
 
-    def note_release(self, holding: Holding, etag: str, lease: LeaseObject) -> None:
+    def note_release(self, held: HeldLease, etag: str, lease: LeaseObject) -> None:
         """Put a message that was handed back where it belongs."""
-        self.holdings.forget(holding)
+        self.held_leases.forget(held)
         if lease.expires_s:
-            self.catalogue.note_lease(holding.slot, etag, lease, is_own=True)
+            self.catalogue.note_lease(held.slot, etag, lease, is_own=True)
         else:
-            self.catalogue.note_ready(holding.slot, etag, lease)
+            self.catalogue.note_ready(held.slot, etag, lease)
 
-    def note_loss(self, holding: Holding) -> None:
-        """Somebody else has it, or had it last."""
-        self.holdings.forget(holding)
-        self.catalogue.note_stranger(holding.slot, self.earliest_s)
+    def note_loss(self, held: HeldLease) -> None:
+        """Another process has it, or had it last."""
+        self.held_leases.forget(held)
+        self.catalogue.note_foreign_lease(held.slot, self.earliest_s)
 
 
-# Holdings: the leases this process has handed out, by receipt, and who may still use them.
+# Held leases: those this process has handed out, by receipt, and whether they are still valid.
 
 _SWEEP_FROM = 1024
 
 
 @attrs.define(eq=False, kw_only=True)
-class Holding:
-    """A lease in hand. Its writes follow one another: each needs the ETag of the one before."""
+class HeldLease:
+    """A lease that is held. Its writes are sequential: each needs the ETag of the one before."""
 
     slot: Slot
     batch: BatchId
@@ -113,7 +113,7 @@ class Holding:
     lease: LeaseObject
     deadline_s: float
     """By the local clock, from before the lease was written: this process lets go first."""
-    is_burial: bool = False
+    is_dead: bool = False
     """Whether it was claimed only to be moved to the dead-letter queue."""
     is_over: bool = False
     """Settled, being settled, or lost."""
@@ -126,8 +126,8 @@ class Holding:
         return self.lease.token
 
     @property
-    def tenancy(self) -> LeaseHandle:
-        """As the protocols want it."""
+    def handle(self) -> LeaseHandle:
+        """What the protocols work with."""
         return LeaseHandle(
             key=self.key, etag=self.etag, lease=self.lease, is_doubtful=self.is_doubtful
         )
@@ -149,42 +149,42 @@ class Holding:
         )
 
 
-class Holdings:
+class HeldLeases:
     """All of them. What was never settled is forgotten some time after it ran out."""
 
     def __init__(self) -> None:
-        self._by_receipt: dict[str, Holding] = {}
+        self._by_receipt: dict[str, HeldLease] = {}
         self._sweep_at = _SWEEP_FROM
 
-    def add(self, holding: Holding, now_s: float) -> None:
+    def add(self, held: HeldLease, now_s: float) -> None:
         """Hand one out."""
         if len(self._by_receipt) >= self._sweep_at:
             self._sweep(now_s)
-        self._by_receipt[holding.receipt] = holding
+        self._by_receipt[held.receipt] = held
 
-    def find(self, receipt: str, now_s: float) -> Holding | None:
-        """The holding of a receipt, if it may still be used."""
-        holding = self._by_receipt.get(receipt)
-        return holding if holding is not None and holding.is_valid(now_s) else None
+    def find(self, receipt: str, now_s: float) -> HeldLease | None:
+        """The lease of a receipt, if it may still be used."""
+        held = self._by_receipt.get(receipt)
+        return held if held is not None and held.is_valid(now_s) else None
 
-    def forget(self, holding: Holding) -> None:
+    def forget(self, held: HeldLease) -> None:
         """It was settled, or lost."""
-        holding.is_over = True
-        self._by_receipt.pop(holding.receipt, None)
+        held.is_over = True
+        self._by_receipt.pop(held.receipt, None)
 
     def forget_all(self) -> None:
         """The queue was purged."""
-        for holding in list(self._by_receipt.values()):
-            self.forget(holding)
+        for held in list(self._by_receipt.values()):
+            self.forget(held)
 
     def _sweep(self, now_s: float) -> None:
-        for holding in list(self._by_receipt.values()):
-            if now_s >= holding.deadline_s:
-                self.forget(holding)
+        for held in list(self._by_receipt.values()):
+            if now_s >= held.deadline_s:
+                self.forget(held)
         self._sweep_at = max(_SWEEP_FROM, 2 * len(self._by_receipt))
 
 
-# Patience: protocols performed on a store, with a pause where it did not decide.
+# The protocol driver performs protocols on a store, with a pause where it did not decide.
 
 _T = TypeVar("_T")
 _PAUSE_S = 0.1

@@ -31,14 +31,14 @@ OnSent = Callable[[BatchId, BatchContent], None]
 
 @attrs.define(eq=False)
 class _PendingSend:
-    """What one send brought, and who waits for it."""
+    """What one send brought, and the future its caller awaits."""
 
     ids: list[str]
     answer: asyncio.Future[list[str]]
     failures: list[tuple[str, Exception]] = attrs.field(factory=list)
 
     def close(self, queue: str) -> None:
-        """Tell the sender, who may have left."""
+        """Answer the sender, if it has not been cancelled."""
         if self.answer.done():
             return
         if not self.failures:
@@ -53,17 +53,17 @@ class _PendingSend:
 class _Item:
     """One message on its way."""
 
-    letter: BatchedMessage
+    batched: BatchedMessage
     delay_s: float
     id: str
-    parcel: _PendingSend
+    pending: _PendingSend
 
 
 class Outbox:
     """Sends for one process. While a flush is under way, the next one gathers."""
 
-    def __init__(self, desk: LeaseQueueContext, on_sent: OnSent) -> None:
-        self._desk = desk
+    def __init__(self, context: LeaseQueueContext, on_sent: OnSent) -> None:
+        self._context = context
         self._on_sent = on_sent
         self._items: list[_Item] = []
         self._tail: KnownTail | None = None
@@ -75,12 +75,12 @@ class Outbox:
         ids = [message.id for message in messages]
         if not ids:
             return ids
-        parcel = _PendingSend(ids, asyncio.get_running_loop().create_future())
+        pending = _PendingSend(ids, asyncio.get_running_loop().create_future())
         for message in messages:
-            self._items.append(_Item(BatchedMessage.of(message), delay_s, message.id, parcel))
+            self._items.append(_Item(BatchedMessage.of(message), delay_s, message.id, pending))
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush(), name="s3 outbox")
-        return await parcel.answer
+        return await pending.answer
 
     async def aclose(self) -> None:
         """Wait for what is under way."""
@@ -88,7 +88,7 @@ class Outbox:
             await asyncio.wait([self._flushing])
 
     async def stop(self) -> None:
-        """End what is under way; whoever sends is told that it may or may not have happened."""
+        """End what is under way; its senders get an error: it may or may not have happened."""
         if self._flushing is not None:
             self._flushing.cancel()
             await asyncio.wait([self._flushing])
@@ -96,28 +96,28 @@ class Outbox:
     def _check(self, messages: Sequence[Message]) -> None:
         for message in messages:
             if len(message.body) > MAX_BODY_BYTES:
-                raise MessageTooLarge(self._desk.facts.name, len(message.body), MAX_BODY_BYTES)
+                raise MessageTooLarge(self._context.facts.name, len(message.body), MAX_BODY_BYTES)
 
     async def _flush(self) -> None:
         while self._items:
             items, self._items = self._items, []
             try:
                 await self._put_all(list(_chunks(items)))
-            except Exception as error:  # broad: whoever waits for the send must hear of it
+            except Exception as error:  # broad: the sender gets it, whatever it is
                 _fail(items, error)
             except BaseException:
-                # What has gathered meanwhile is told as well: nobody comes for it any more.
+                # What has gathered meanwhile fails as well: it will not be sent any more.
                 items, self._items = items + self._items, []
                 stopped = "the gateway was closed while a send was under way"
-                _fail(items, ConnectionFailed(self._desk.facts.name, stopped))
+                _fail(items, ConnectionFailed(self._context.facts.name, stopped))
                 raise
             finally:
-                for parcel in dict.fromkeys(item.parcel for item in items):
-                    parcel.close(self._desk.facts.name)
+                for pending in dict.fromkeys(item.pending for item in items):
+                    pending.close(self._context.facts.name)
 
     async def _put_all(self, chunks: Sequence[Sequence[_Item]]) -> None:
         first = await self._take_numbers(len(chunks))
-        if not self._desk.facts.is_strict:
+        if not self._context.facts.is_strict:
             puts = (self._put(first + place, chunk) for place, chunk in enumerate(chunks))
             await asyncio.gather(*puts)
             return
@@ -140,19 +140,19 @@ class Outbox:
 
     async def _put_somewhere(self, number: int, chunk: Sequence[_Item]) -> None:
         for _ in range(_MAX_ROUNDS):
-            latest_s = self._desk.around.time.latest_s()
-            letters = [
-                attrs.evolve(each.letter, visible_at_s=latest_s + each.delay_s)
+            latest_s = self._context.around.time.latest_s()
+            messages = [
+                attrs.evolve(each.batched, visible_at_s=latest_s + each.delay_s)
                 if each.delay_s > 0
-                else each.letter
+                else each.batched
                 for each in chunk
             ]
-            content = BatchContent(letters, latest_s)
+            content = BatchContent(messages, latest_s)
             batch = BatchId(number, len(chunk))
-            key = batch_key(self._desk.around.keys, batch)
-            first_lease = lease_key(self._desk.around.keys, MessageId(number, 0))
+            key = batch_key(self._context.around.keys, batch)
+            first_lease = lease_key(self._context.around.keys, MessageId(number, 0))
             steps = put_batch(key, encode_batch(content), first_lease)
-            is_put = await self._desk.driver.run(steps)
+            is_put = await self._context.driver.run(steps)
             if isinstance(is_put, Undecided):
                 raise is_put.error
             if is_put:
@@ -161,13 +161,13 @@ class Outbox:
             self._tail = None
             number = await self._take_numbers(1)
         raise QueueMismatch(
-            self._desk.facts.name, "tail.json is behind the batches; purge the queue"
+            self._context.facts.name, "tail.json is behind the batches; purge the queue"
         )
 
     async def _take_numbers(self, count: int) -> int:
-        around = self._desk.around
+        around = self._context.around
         steps = take_numbers(around.keys, count, self._tail, around.new_id)
-        numbers = await self._desk.driver.run(steps)
+        numbers = await self._context.driver.run(steps)
         if isinstance(numbers, Undecided):
             self._tail = None
             raise numbers.error
@@ -179,7 +179,7 @@ def _chunks(items: Sequence[_Item]) -> list[list[_Item]]:
     chunks: list[list[_Item]] = []
     room = 0
     for item in items:
-        size = len(item.letter.packed)
+        size = len(item.batched.packed)
         if not chunks or len(chunks[-1]) == MAX_BATCH_COUNT or size > room:
             chunks.append([])
             room = MAX_BATCH_BYTES
@@ -190,7 +190,7 @@ def _chunks(items: Sequence[_Item]) -> list[list[_Item]]:
 
 def _fail(items: Sequence[_Item], error: Exception) -> None:
     for item in items:
-        item.parcel.failures.append((item.id, error))
+        item.pending.failures.append((item.id, error))
 
 
 # Limits of this layout.

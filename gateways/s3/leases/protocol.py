@@ -45,7 +45,7 @@ from .codec import (
     message_of,
 )
 
-# Tenancy: a message is claimed, kept and let go by single conditional writes of its lease.
+# Lease handles: a message is claimed, kept and let go by single conditional writes of its lease.
 #
 # | from             | by          | write                         | to                      |
 # |------------------|-------------|-------------------------------|-------------------------|
@@ -55,13 +55,13 @@ from .codec import (
 # | held             | hand_back   | If-Match, no owner            | waiting, then over      |
 # | held             | ack         | If-Match, an empty body       | done, for good          |
 #
-# A lease is over when it has expired, or when it has no owner and its delay has passed. Whoever
-# writes a lease makes its body with a nonce of its own.
+# A lease is over when it has expired, or when it has no owner and its delay has passed. Each
+# write of a lease has a nonce of its own in its body.
 
 
 @attrs.frozen(kw_only=True)
 class LeaseHandle:
-    """A lease in hand: the version it was granted by, and its token."""
+    """A lease that is held: the version it was granted by, and its token."""
 
     key: str
     etag: str
@@ -72,7 +72,7 @@ class LeaseHandle:
 
 def claim_fresh(key: str, lease: LeaseObject) -> Steps[Verdict]:
     """Claim a message that was never claimed. Won, as any claim, it must be confirmed
-    (`batches.confirm`).
+    (`confirm`).
     """
     return (yield from write(Put(key, encode_lease(lease), is_new=True), _has_nonce(lease)))
 
@@ -82,41 +82,41 @@ def reclaim(key: str, etag: str, lease: LeaseObject) -> Steps[Verdict]:
     return (yield from write(Put(key, encode_lease(lease), if_match=etag), _has_nonce(lease)))
 
 
-def renew(tenancy: LeaseHandle, lease: LeaseObject) -> Steps[Verdict]:
+def renew(handle: LeaseHandle, lease: LeaseObject) -> Steps[Verdict]:
     """Replace the lease by a later one of the same token."""
-    return (yield from _replace(tenancy, encode_lease(lease), _has_nonce(lease)))
+    return (yield from _replace(handle, encode_lease(lease), _has_nonce(lease)))
 
 
-def hand_back(tenancy: LeaseHandle, lease: LeaseObject) -> Steps[Verdict]:
+def hand_back(handle: LeaseHandle, lease: LeaseObject) -> Steps[Verdict]:
     """Replace the lease by one without an owner.
 
     `Gone`, or `Lost` after a look: an earlier write of ours had handed it back, or it is lost;
     either way it is not ours, which is what was asked for.
     """
-    return (yield from _replace(tenancy, encode_lease(lease), _has_nonce(lease)))
+    return (yield from _replace(handle, encode_lease(lease), _has_nonce(lease)))
 
 
-def ack(tenancy: LeaseHandle) -> Steps[Verdict]:
+def ack(handle: LeaseHandle) -> Steps[Verdict]:
     """Mark the message as done.
 
     `Gone`, or `Lost` after a look, but not to a later claim: our own write that got no answer has
-    done it, if our lease is not over by the local clock, for until then nobody else may write here.
+    done it, if our lease is not over by the local clock, for until then no other may write here.
     Afterwards it may have been another's, and counts as lost.
     """
-    return (yield from _replace(tenancy, DONE, lambda _: False))
+    return (yield from _replace(handle, DONE, lambda _: False))
 
 
 def _replace(
-    tenancy: LeaseHandle, body: bytes, is_ours: Callable[[FoundObject], bool]
+    handle: LeaseHandle, body: bytes, is_ours: Callable[[FoundObject], bool]
 ) -> Steps[Verdict]:
     """Write over our own lease; over the version that a doubtful write of ours has left, too."""
-    etag, is_doubtful = tenancy.etag, tenancy.is_doubtful
-    error: GatewayError = Throttled(tenancy.key)
+    etag, is_doubtful = handle.etag, handle.is_doubtful
+    error: GatewayError = Throttled(handle.key)
     for _ in range(MAX_TRIES):
-        put = Put(tenancy.key, body, if_match=etag)
+        put = Put(handle.key, body, if_match=etag)
         verdict = yield from write(put, is_ours, is_doubtful=is_doubtful)
         found = verdict.found if isinstance(verdict, Lost) else None
-        if found is None or not _has_token(found, tenancy.lease.token):
+        if found is None or not _has_token(found, handle.lease.token):
             return verdict
         etag, is_doubtful = found.etag, True
     return Undecided(error)
@@ -136,7 +136,7 @@ def _has_token(there: FoundObject, token: str) -> bool:
 
 
 def lease_in(there: FoundObject) -> LeaseObject | None:
-    """The lease in an object; None when its message is done, or nobody can read it."""
+    """The lease in an object; None when its message is done, or it cannot be read."""
     try:
         return decode_lease(there.body) if there.size else None
     except MappingError:
@@ -194,9 +194,11 @@ def write(
     is_doubtful: bool = False,
     witness: str | None = None,
 ) -> Steps[Verdict]:
-    """Write on a condition and say who won. `is_doubtful` when an earlier write of ours may be
-    what stands there. `witness` is an object that is there only if what we write has been: with it,
-    an answer that was lost is not taken for a write that was.
+    """Write on a condition and say which write won.
+
+    `is_doubtful` when an earlier write of ours may be what stands there. `witness` is an object
+    that is there only if what we write has been: with it, an answer that was lost is not taken for
+    a write that was.
     """
     error: GatewayError = Throttled(put.key)
     for _ in range(MAX_TRIES):
@@ -241,7 +243,7 @@ def _judge(
     there: Reading,
     is_ours: Callable[[FoundObject], bool],
 ) -> Verdict | None:
-    """Who has won, by what is there; None while nobody has."""
+    """Which write has won, by what is there; None while undecided."""
     match there:
         case Undecided():
             return there
@@ -307,7 +309,7 @@ def confirm(key: str) -> Steps[bool | Undecided]:
 
 def clean_up(batches: Sequence[str], leases: Sequence[str]) -> Steps[bool]:
     """Remove batches of which all is done, then their leases, in this order; whether it is all
-    gone. May be done by anyone, again, and left half done.
+    gone. May be done by any process, again, and left half done.
     """
     if not (yield from remove_all(batches)):
         return False
@@ -369,7 +371,7 @@ def survey(keys: QueueKeys) -> Steps[tuple[list[ListedObject], list[ListedObject
 # Numbers: each batch gets one of its own, greater than all that were taken before.
 
 _MAX_ROUNDS = 50
-"""Whoever loses a round has seen another win it: only a crowd of senders gets this far."""
+"""A sender that loses a round has seen another win it: only many senders get this far."""
 
 
 @attrs.frozen
@@ -421,7 +423,7 @@ def _read_tail(keys: QueueKeys) -> Steps[KnownTail | Undecided]:
         return _tail(there)
     if isinstance(there, Undecided):
         return there
-    # No number was ever taken, or somebody removed the tail: none may be taken twice, nor one of
+    # No number was ever taken, or the tail was removed: none may be taken twice, nor one of
     # which an end is left, or its messages would be taken for done.
     seen = yield from survey(keys)
     if isinstance(seen, Undecided):
@@ -443,8 +445,8 @@ def _is_same(body: bytes, there: FoundObject) -> bool:
 #
 # A batch may come late: its number was taken before that of another which is there already. So two
 # may each claim the head as they see it. Each claims first and looks afterwards, and the store
-# shows everyone what was written before they looked: of two claims, at least one sees the other, or
-# the earlier message, and lets go. Both may; none is ever delivered beside another.
+# shows every process what was written before it looked: of two claims, at least one sees the other,
+# or the earlier message, and lets go. Both may; none is ever delivered beside another.
 
 HeadVerdict = bool | Gone | Undecided
 

@@ -1,4 +1,4 @@
-"""A queue of leases in one process: sends, claims and settlements of all who use it there."""
+"""A queue of leases in one process: its sends, claims and settlements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pump.ports import QueueStats
 
 from ..layout import QueueDescription, S3QueueSettings, Surroundings
 from ..store.objects import FoundObject, ListedObject, Missing
-from .catalogue import Catalogue, Habits, known_leases
+from .catalogue import Catalogue, QueuePolicy, known_leases
 from .choosing import Choosing
 from .claiming import Claiming
 from .codec import (
@@ -33,11 +33,11 @@ from .codec import (
     lease_key,
     message_of,
 )
-from .context import Holding, Holdings, LeaseQueueContext, ProtocolDriver
+from .context import HeldLease, HeldLeases, LeaseQueueContext, ProtocolDriver
+from .discovery import MessageDiscovery
 from .outbox import Outbox
 from .protocol import Undecided, lease_in, read, read_batch, remove_all, survey
-from .scouting import Scout
-from .settling import Burial, LeaseSettling
+from .settling import LeaseDeadLetterMover, LeaseSettling
 
 _SHARED_COUNT = 10
 """How many messages a receive claims at most where others claim too: with more, most claims of
@@ -53,13 +53,13 @@ class LeasedQueue:
     def __init__(
         self, facts: QueueDescription, surroundings: Surroundings, settings: S3QueueSettings
     ) -> None:
-        self._desk = desk = _desk(facts, surroundings, settings)
-        self._burial = Burial(desk)
-        self._settling = LeaseSettling(desk, self._burial, self._note_change)
-        self._claiming = Claiming(desk, self._settling, self._burial)
-        self._scout = Scout(desk)
-        self._outbox = Outbox(desk, self._note_sent)
-        self._overview = Overview(desk)
+        self._context = context = _context(facts, surroundings, settings)
+        self._mover = LeaseDeadLetterMover(context)
+        self._settling = LeaseSettling(context, self._mover, self._note_change)
+        self._claiming = Claiming(context, self._settling, self._mover)
+        self._discovery = MessageDiscovery(context)
+        self._outbox = Outbox(context, self._note_sent)
+        self._overview = Overview(context)
         self._waiting = Waiting(
             surroundings.clock,
             poll_s=settings.poll_s,
@@ -78,13 +78,13 @@ class LeasedQueue:
     async def receive(self, *, max_count: int, wait_s: float, lease_s: float) -> list[Delivery]:
         """Cancelled, what it was claiming is handed back in the background, uncounted."""
         self._is_consumed = True
-        now_s = self._desk.around.clock.now_s
+        now_s = self._context.around.clock.now_s
         ends_at_s = now_s() + wait_s
         while True:
             held = await self._take(max_count, lease_s)
             left_s = ends_at_s - now_s()
             if held or left_s <= 0 or self._waiting.is_closed:
-                return [each.delivery(self._desk.facts.name) for each in held]
+                return [each.delivery(self._context.facts.name) for each in held]
             if not await self._waiting.wait(left_s):
                 return []
 
@@ -109,16 +109,16 @@ class LeasedQueue:
         try:
             return await self._overview.purge()
         finally:
-            self._scout.forget()
+            self._discovery.forget()
 
     async def adopt(self, facts: QueueDescription) -> None:
         """What is held stays held; the rest is looked at anew if the order is another."""
-        desk, before = self._desk, self._desk.facts
-        desk.facts = facts
+        context, before = self._context, self._context.facts
+        context.facts = facts
         if (facts.is_lifo, facts.is_strict) != (before.is_lifo, before.is_strict):
-            desk.catalogue.adopt(_habits(facts, desk.settings, desk.owner))
-            self._scout.forget()
-        self._waiting.stir()
+            context.catalogue.adopt(_policy(facts, context.settings, context.owner))
+            self._discovery.forget()
+        self._waiting.notify()
 
     async def aclose(self) -> None:
         """Waits for what is under way, and for what cancelled receives hand back."""
@@ -137,7 +137,7 @@ class LeasedQueue:
 
     # Receiving.
 
-    async def _take(self, max_count: int, lease_s: float) -> list[Holding]:
+    async def _take(self, max_count: int, lease_s: float) -> list[HeldLease]:
         """Claim in a task of its own: a claim that is under way must be seen to its end."""
         taking = asyncio.create_task(self._claim_some(max_count, lease_s), name="s3 claim")
         try:
@@ -146,87 +146,89 @@ class LeasedQueue:
             self._spawn(self._give_back(taking))
             raise
 
-    async def _claim_some(self, max_count: int, lease_s: float) -> list[Holding]:
+    async def _claim_some(self, max_count: int, lease_s: float) -> list[HeldLease]:
         if max_count < 1:
             return []
-        desk, asked = self._desk, self._scout.looks
+        context, asked = self._context, self._discovery.looks
         while True:
-            if desk.catalogue.is_shared(desk.earliest_s):
+            if context.catalogue.is_shared(context.earliest_s):
                 max_count = min(max_count, _SHARED_COUNT)
-                await self._scout.look_around()
-            if self._scout.is_stale or desk.choosing.needs(max_count, desk.earliest_s):
-                await self._scout.find(max_count, asked)
-            picked = desk.choosing.pick(max_count, desk.earliest_s)
+                await self._discovery.look_around()
+            if self._discovery.is_stale or context.choosing.needs(max_count, context.earliest_s):
+                await self._discovery.find(max_count, asked)
+            picked = context.choosing.pick(max_count, context.earliest_s)
             if picked:
                 held = await self._claiming.claim(picked, lease_s)
                 if held:
-                    self._waiting.stir()
+                    self._waiting.notify()
                     return held
-            elif not await self._scout.find(max_count, asked):
+            elif not await self._discovery.find(max_count, asked):
                 self._clean_up()
                 return []
 
-    async def _give_back(self, taking: asyncio.Task[list[Holding]]) -> None:
-        # Its errors are of no interest to anyone any more.
+    async def _give_back(self, taking: asyncio.Task[list[HeldLease]]) -> None:
+        # Its caller is gone, so its errors are dropped.
         with suppress(GatewayError):
             await self._settling.give_back(await taking)
 
     # Waking up.
 
     async def _tend(self) -> bool:
-        """What the timer does: look for those who wait, and bury what had its last delivery."""
-        desk, limit = self._desk, self._desk.facts.max_receive_count
-        if limit is not None and (dead := desk.choosing.pick_dead(limit, desk.earliest_s)):
-            await self._claiming.bury(dead)
+        """What the timer does: look for waiting receives, and move what had its last delivery."""
+        context, limit = self._context, self._context.facts.max_receive_count
+        if limit is not None and (dead := context.choosing.pick_dead(limit, context.earliest_s)):
+            await self._claiming.dead_letter(dead)
         if not self._waiting:
             return False
-        has_any = await self._scout.find(1, self._scout.looks)
+        has_any = await self._discovery.find(1, self._discovery.looks)
         self._clean_up()
         return has_any
 
     def _due_in_s(self) -> float:
-        desk = self._desk
-        is_watched = bool(self._waiting) or desk.facts.max_receive_count is not None
+        context = self._context
+        is_watched = bool(self._waiting) or context.facts.max_receive_count is not None
         if not is_watched:
             return inf
-        return desk.catalogue.line.next_due_s() - desk.earliest_s
+        return context.catalogue.order.next_due_s() - context.earliest_s
 
     def _ready_count(self) -> int:
-        desk = self._desk
-        if not desk.choosing.has_next(desk.earliest_s):
+        context = self._context
+        if not context.choosing.has_next(context.earliest_s):
             return 0
-        return 1 if desk.facts.is_strict else desk.catalogue.line.ready_count
+        return 1 if context.facts.is_strict else context.catalogue.order.ready_count
 
     def _note_sent(self, batch: BatchId, content: BatchContent) -> None:
-        """What was sent here need not be listed and read here, unless nobody receives here."""
-        catalogue = self._desk.catalogue
+        """What was sent here need not be listed and read here, if this process receives too."""
+        catalogue = self._context.catalogue
         if not self._is_consumed:
             return
-        catalogue.close(batch, self._desk.around.time.latest_s(), is_charted=True)
+        catalogue.close(batch, self._context.around.time.latest_s(), is_charted=True)
         if catalogue.has_room:
-            catalogue.open(batch, content, earliest_s=self._desk.earliest_s)
-        self._waiting.stir()
+            catalogue.open(batch, content, earliest_s=self._context.earliest_s)
+        self._waiting.notify()
 
     def _note_change(self) -> None:
-        self._waiting.stir()
+        self._waiting.notify()
         self._clean_up()
 
     async def _finish(self) -> None:
         """No body of a message that is done stays behind."""
         with suppress(TimeoutError):
-            async with self._desk.around.clock.timeout(_FINISH_S):
+            async with self._context.around.clock.timeout(_FINISH_S):
                 if self._cleaning is not None:
                     await asyncio.wait([self._cleaning])
-                await self._scout.look_once_more()
-                await self._scout.clean_up()
+                await self._discovery.look_once_more()
+                await self._discovery.clean_up()
 
     # In the background.
 
     def _clean_up(self) -> None:
         is_busy = self._cleaning is not None and not self._cleaning.done()
-        catalogue = self._desk.catalogue
-        if not is_busy and (catalogue.to_remove() or catalogue.to_clean_up(self._desk.earliest_s)):
-            self._cleaning = self._spawn(self._scout.clean_up())
+        catalogue = self._context.catalogue
+        if not is_busy and (
+            catalogue.to_remove() or catalogue.to_clean_up(self._context.earliest_s)
+        ):
+            self._cleaning = self._spawn(self._discovery.clean_up())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name="s3 leases")
@@ -235,11 +237,11 @@ class LeasedQueue:
         return task
 
 
-def _desk(
+def _context(
     facts: QueueDescription, around: Surroundings, settings: S3QueueSettings
 ) -> LeaseQueueContext:
     owner = around.new_id()
-    catalogue = Catalogue(_habits(facts, settings, owner))
+    catalogue = Catalogue(_policy(facts, settings, owner))
     return LeaseQueueContext(
         facts=facts,
         around=around,
@@ -247,13 +249,13 @@ def _desk(
         driver=ProtocolDriver(around.store, around.clock),
         catalogue=catalogue,
         choosing=Choosing(catalogue),
-        holdings=Holdings(),
+        held_leases=HeldLeases(),
         owner=owner,
     )
 
 
-def _habits(facts: QueueDescription, settings: S3QueueSettings, owner: str) -> Habits:
-    return Habits(
+def _policy(facts: QueueDescription, settings: S3QueueSettings, owner: str) -> QueuePolicy:
+    return QueuePolicy(
         is_lifo=facts.is_lifo,
         is_strict=facts.is_strict,
         look_again_s=settings.look_again_s,
@@ -275,7 +277,7 @@ _LEAST_PAUSE_S = 0.001
 
 
 class Waiting:
-    """Those who wait for messages of one queue.
+    """The receives that wait for messages of one queue.
 
     `look` finds out whether there are any; `due_in_s` says when something is due at the latest.
     """
@@ -303,7 +305,7 @@ class Waiting:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether receives may not wait any more."""
         return self._is_closed
 
     def __bool__(self) -> bool:
@@ -324,15 +326,15 @@ class Waiting:
         except asyncio.CancelledError:
             # Woken, then cancelled before it could try: the reason is another's now.
             if woken.done() and not woken.cancelled():
-                self.stir()
+                self.notify()
             raise
         finally:
             timer.cancel()
             if woken in self._waiters:
                 self._waiters.remove(woken)
 
-    def stir(self) -> None:
-        """Something may have become available: wake as many as there is something for."""
+    def notify(self) -> None:
+        """Something may have become available: wake as many waiters as there are messages for."""
         count = self._ready_count() if self._waiters else 0
         while count > 0 and self._waiters:
             count -= _resolve(self._waiters.popleft(), True)
@@ -353,7 +355,7 @@ class Waiting:
             self._timer = self._clock.call_later(delay_s, self._ring)
 
     async def aclose(self) -> None:
-        """Send everyone away empty, and end what runs."""
+        """Return every waiting receive empty, and end what runs."""
         self._is_closed = True
         self._disarm()
         while self._waiters:
@@ -371,14 +373,14 @@ class Waiting:
         self._timer_due_s = inf
         if not self._is_closed and not self._is_busy:
             self._looking = asyncio.create_task(self._tend(), name="s3 look")
-            self._looking.add_done_callback(lambda _: self.stir())
+            self._looking.add_done_callback(lambda _: self.notify())
 
     async def _tend(self) -> None:
         self._pause_s = min(2 * self._pause_s, self._poll_s)
         try:
             if await self._look():
                 self._pause_s = min(_FIRST_PAUSE_S, self._poll_s)
-        except Exception as error:  # broad: those who wait must hear of it, whatever it is
+        except Exception as error:  # broad: the waiters get it, whatever it is
             while self._waiters:
                 waiter = self._waiters.popleft()
                 if not waiter.done():
@@ -426,8 +428,8 @@ class _View:
 class Overview:
     """Counts, shows and empties one queue."""
 
-    def __init__(self, desk: LeaseQueueContext) -> None:
-        self._desk = desk
+    def __init__(self, context: LeaseQueueContext) -> None:
+        self._context = context
 
     async def stats(self) -> QueueStats:
         """An estimate: what was not read counts as in flight if it has a lease, else as visible."""
@@ -436,31 +438,31 @@ class Overview:
         leased = [message for _, message in messages if message in view.leases]
         leases = await self._leases(view, leased[:_MAX_LEASES])
         contents = await self._contents([batch for batch, _ in messages], _MAX_BATCHES)
-        earliest_s = self._desk.earliest_s
+        earliest_s = self._context.earliest_s
         counts = {"visible": 0, "in_flight": 0, "delayed": 0}
         for batch, message in messages:
             lease = leases.get(message)
-            letter = _letter(contents, batch, message)
-            counts[_state(lease, message in view.leases, letter, earliest_s)] += 1
+            batched = _batched(contents, batch, message)
+            counts[_state(lease, message in view.leases, batched, earliest_s)] += 1
         oldest_s = min((view.batches[batch].modified_s for batch, _ in messages), default=None)
         age_s = None if oldest_s is None else max(0.0, earliest_s - oldest_s)
-        return QueueStats(name=self._desk.facts.name, oldest_age_s=age_s, **counts)
+        return QueueStats(name=self._context.facts.name, oldest_age_s=age_s, **counts)
 
     async def peek(self, max_count: int) -> list[Message]:
         """The next messages that could be had."""
         view = await self._view()
         found: list[Message] = []
-        in_order = list(view.messages(is_lifo=self._desk.facts.is_lifo))
+        in_order = list(view.messages(is_lifo=self._context.facts.is_lifo))
         for start in range(0, len(in_order), _MAX_LEASES):
             some = in_order[start : start + _MAX_LEASES]
             leases = await self._leases(view, [each for _, each in some if each in view.leases])
             contents = await self._contents([batch for batch, _ in some], len(some))
             for batch, message in some:
-                letter = _letter(contents, batch, message)
+                batched = _batched(contents, batch, message)
                 is_leased = message in view.leases
-                state = _state(leases.get(message), is_leased, letter, self._desk.earliest_s)
-                if letter is not None and state == "visible":
-                    found.append(letter.open())
+                state = _state(leases.get(message), is_leased, batched, self._context.earliest_s)
+                if batched is not None and state == "visible":
+                    found.append(batched.open())
                 if len(found) == max_count:
                     return found
         return found
@@ -468,25 +470,25 @@ class Overview:
     async def purge(self) -> int:
         """Remove every batch that is there now, then its leases; how many messages there were.
 
-        Whoever holds one finds its lease gone. A lease whose batch is not listed is left: the
-        batch may just have come.
+        A consumer that holds one finds its lease gone. A lease whose batch is not listed is left:
+        the batch may just have come.
         """
-        desk, view = self._desk, await self._view()
+        context, view = self._context, await self._view()
         numbers = {batch.number for batch in view.batches}
-        batches = [batch_key(desk.around.keys, batch) for batch in view.batches]
+        batches = [batch_key(context.around.keys, batch) for batch in view.batches]
         for number in numbers:
-            desk.catalogue.drop(number)
-        if not await desk.driver.run(remove_all(batches)):
-            raise ConnectionFailed(desk.facts.name, "not all of it was removed; purge it again")
+            context.catalogue.drop(number)
+        if not await context.driver.run(remove_all(batches)):
+            raise ConnectionFailed(context.facts.name, "not all of it was removed; purge it again")
         # Listed again: claims that have come since cannot be confirmed any more.
         leases = (await self._view()).leases
-        doomed = [lease_key(desk.around.keys, each) for each in leases if each.number in numbers]
-        await desk.driver.run(remove_all(doomed))
+        doomed = [lease_key(context.around.keys, each) for each in leases if each.number in numbers]
+        await context.driver.run(remove_all(doomed))
         return sum(1 for _ in view.messages())
 
     async def _view(self) -> _View:
-        keys = self._desk.around.keys
-        seen = await self._desk.driver.run(survey(keys))
+        keys = self._context.around.keys
+        seen = await self._context.driver.run(survey(keys))
         if isinstance(seen, Undecided):
             raise seen.error
         batches = {batch: entry for entry in seen[0] if (batch := batch_of(keys, entry.key))}
@@ -496,7 +498,7 @@ class Overview:
     async def _leases(
         self, view: _View, wanted: Sequence[MessageId]
     ) -> dict[MessageId, LeaseObject]:
-        known = known_leases(self._desk.catalogue)
+        known = known_leases(self._context.catalogue)
         answers = await asyncio.gather(
             *(self._lease(message, known.get(view.leases[message].etag)) for message in wanted)
         )
@@ -509,7 +511,7 @@ class Overview:
     async def _lease(self, message: MessageId, known: LeaseObject | None) -> LeaseObject | None:
         if known is not None:
             return known
-        there = await self._desk.driver.run(read(lease_key(self._desk.around.keys, message)))
+        there = await self._context.driver.run(read(lease_key(self._context.around.keys, message)))
         return lease_in(there) if isinstance(there, FoundObject) else None
 
     async def _contents(
@@ -518,36 +520,36 @@ class Overview:
         contents: dict[BatchId, BatchContent] = {}
         unread: list[BatchId] = []
         for batch in dict.fromkeys(batches):
-            opened = self._desk.catalogue.opened.get(batch.number)
+            opened = self._context.catalogue.opened.get(batch.number)
             if opened is not None and opened.content is not None:
                 contents[batch] = opened.content
             else:
                 unread.append(batch)
-        keys = self._desk.around.keys
+        keys = self._context.around.keys
         chosen = unread[:max_reads]
-        reading = (self._desk.driver.run(read_batch(batch_key(keys, batch))) for batch in chosen)
+        reading = (self._context.driver.run(read_batch(batch_key(keys, batch))) for batch in chosen)
         for batch, there in zip(chosen, await asyncio.gather(*reading), strict=True):
             if not isinstance(there, Missing | Undecided):
                 contents[batch] = there
         return contents
 
 
-def _letter(
+def _batched(
     contents: Mapping[BatchId, BatchContent], batch: BatchId, message: MessageId
 ) -> BatchedMessage | None:
     content = contents.get(batch)
-    has_it = content is not None and message.place < len(content.letters)
-    return content.letters[message.place] if content is not None and has_it else None
+    has_it = content is not None and message.place < len(content.messages)
+    return content.messages[message.place] if content is not None and has_it else None
 
 
 def _state(
-    lease: LeaseObject | None, is_leased: bool, letter: BatchedMessage | None, earliest_s: float
+    lease: LeaseObject | None, is_leased: bool, batched: BatchedMessage | None, earliest_s: float
 ) -> str:
     """What a message that is not done counts as."""
     if lease is None:
         if is_leased:
             return "in_flight"
-        is_delayed = letter is not None and letter.visible_at_s > earliest_s
+        is_delayed = batched is not None and batched.visible_at_s > earliest_s
         return "delayed" if is_delayed else "visible"
     if lease.expires_s <= earliest_s:
         return "visible"

@@ -21,7 +21,7 @@ from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 from ..._kit.redrive import dead_letter
 from ..store.objects import FoundObject, WrittenObject
 from .codec import MessageId
-from .context import Holding, LeaseQueueContext
+from .context import HeldLease, LeaseQueueContext
 from .protocol import Lost, Undecided, ack, hand_back, lease_in, renew
 
 _Answer = GatewayError | None
@@ -32,10 +32,10 @@ class LeaseSettling:
     """Settles and extends what one process holds of one queue."""
 
     def __init__(
-        self, desk: LeaseQueueContext, burial: Burial, on_change: Callable[[], None]
+        self, context: LeaseQueueContext, mover: LeaseDeadLetterMover, on_change: Callable[[], None]
     ) -> None:
-        self._desk = desk
-        self._burial = burial
+        self._context = context
+        self._mover = mover
         self._on_change = on_change
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Refusal]:
@@ -51,140 +51,140 @@ class LeaseSettling:
         """As `ConsumerPort.extend`."""
         return await _refusals(deliveries, [self._extend(each, lease_s) for each in deliveries])
 
-    async def give_back(self, holdings: Sequence[Holding]) -> None:
-        """Make available what was claimed and reaches nobody: not counted. What cannot be given
+    async def give_back(self, held_leases: Sequence[HeldLease]) -> None:
+        """Make available what was claimed and is not delivered: not counted. What cannot be given
         back runs out.
         """
-        work = [self._write(holding, Abandon()) for holding in holdings if not holding.is_over]
+        work = [self._write(held, Abandon()) for held in held_leases if not held.is_over]
         await asyncio.gather(*work, return_exceptions=True)
         self._on_change()
 
     async def _settle(self, delivery: Delivery, action: Action) -> _Answer:
-        holding = self._find(delivery)
-        if holding is None:
+        held = self._find(delivery)
+        if held is None:
             return self._invalid(delivery)
         # From here on a second settlement is refused, and an extension that comes later.
-        holding.is_over = True
-        return await self._write(holding, action)
+        held.is_over = True
+        return await self._write(held, action)
 
-    async def _write(self, holding: Holding, action: Action) -> _Answer:
+    async def _write(self, held: HeldLease, action: Action) -> _Answer:
         try:
-            async with holding.lock:
-                answer = await self._perform(holding, action)
+            async with held.lock:
+                answer = await self._perform(held, action)
         except BaseException:
-            # Nobody knows whether it was applied: it may be asked for again.
-            holding.is_over, holding.is_doubtful = False, True
+            # Unknown whether it was applied: it may be asked for again.
+            held.is_over, held.is_doubtful = False, True
             raise
         if isinstance(answer, Undecided):
-            holding.is_over, holding.is_doubtful = False, True
+            held.is_over, held.is_doubtful = False, True
             return answer.error
         return answer
 
-    async def _perform(self, holding: Holding, action: Action) -> _Answer | Undecided:
+    async def _perform(self, held: HeldLease, action: Action) -> _Answer | Undecided:
         match action:
             case Ack():
-                return await self._ack(holding)
-            case Defer() if self._desk.is_last(holding.lease.attempt):
-                await self._burial.bury(holding)
+                return await self._ack(held)
+            case Defer() if self._context.is_last(held.lease.attempt):
+                await self._mover.dead_letter(held)
                 return None
             case Defer(delay_s=delay_s):
-                return await self._hand_back(holding, delay_s, is_counted=True)
+                return await self._hand_back(held, delay_s, is_counted=True)
             case Abandon():
-                return await self._hand_back(holding, 0.0, is_counted=False)
+                return await self._hand_back(held, 0.0, is_counted=False)
             case _:
                 assert_never(action)
 
-    async def _ack(self, holding: Holding) -> _Answer | Undecided:
-        verdict = await self._desk.driver.run(ack(holding.tenancy))
+    async def _ack(self, held: HeldLease) -> _Answer | Undecided:
+        verdict = await self._context.driver.run(ack(held.handle))
         match verdict:
             case WrittenObject():
-                self._desk.holdings.forget(holding)
-                self._desk.catalogue.note_done(holding.slot)
+                self._context.held_leases.forget(held)
+                self._context.catalogue.note_done(held.slot)
                 return None
             case Undecided():
                 return verdict
-            case Lost(found=found) if found is None or _is_successor(found, holding):
-                # Nobody claims over an end, so none of ours was written, whatever our clock says:
+            case Lost(found=found) if found is None or _is_successor(found, held):
+                # No claim replaces an end, so none of ours was written, whatever our clock says:
                 # it stands still while the machine sleeps.
-                return self._lose(holding)
-            case _ if self._desk.now_s >= holding.deadline_s:
-                return self._lose(holding)
+                return self._lose(held)
+            case _ if self._context.now_s >= held.deadline_s:
+                return self._lose(held)
             case _:
-                # In doubt, and nobody else may have written: it was us.
-                self._desk.note_loss(holding)
+                # In doubt, and no other may have written: it was us.
+                self._context.note_loss(held)
                 return None
 
     async def _hand_back(
-        self, holding: Holding, delay_s: float, *, is_counted: bool
+        self, held: HeldLease, delay_s: float, *, is_counted: bool
     ) -> _Answer | Undecided:
-        lease = self._desk.release(holding.lease, delay_s, is_counted=is_counted)
-        verdict = await self._desk.driver.run(hand_back(holding.tenancy, lease))
+        lease = self._context.release(held.lease, delay_s, is_counted=is_counted)
+        verdict = await self._context.driver.run(hand_back(held.handle, lease))
         match verdict:
             case WrittenObject(etag=etag):
-                self._desk.note_release(holding, etag, lease)
+                self._context.note_release(held, etag, lease)
                 return None
             case Undecided():
                 return verdict
             case Lost(found=None):
-                return self._lose(holding)
+                return self._lose(held)
             case _:
                 # Not ours any more is what was asked for: an earlier answer was lost.
-                self._desk.note_loss(holding)
+                self._context.note_loss(held)
                 return None
 
     async def _extend(self, delivery: Delivery, lease_s: float) -> _Answer:
-        holding = self._find(delivery)
-        if holding is None:
+        held = self._find(delivery)
+        if held is None:
             return self._invalid(delivery)
-        async with holding.lock:
-            if not holding.is_valid(self._desk.now_s):
+        async with held.lock:
+            if not held.is_valid(self._context.now_s):
                 return self._invalid(delivery)
-            answer = await self._renew(holding, lease_s)
-            if answer is None and not holding.is_valid(self._desk.now_s):
+            answer = await self._renew(held, lease_s)
+            if answer is None and not held.is_valid(self._context.now_s):
                 # Written by a clock that stood still, and over already; its reply told the time.
-                answer = await self._renew(holding, lease_s)
+                answer = await self._renew(held, lease_s)
             return answer
 
-    async def _renew(self, holding: Holding, lease_s: float) -> _Answer:
-        asked_at_s = self._desk.now_s
+    async def _renew(self, held: HeldLease, lease_s: float) -> _Answer:
+        asked_at_s = self._context.now_s
         ends_at_s = asked_at_s + lease_s
-        lease = self._desk.renewal(holding.lease, lease_s)
-        tenancy = holding.tenancy
+        lease = self._context.renewal(held.lease, lease_s)
+        handle = held.handle
         # Until there is an answer the shorter of the two leases counts.
-        holding.deadline_s, holding.is_doubtful = min(holding.deadline_s, ends_at_s), True
-        verdict = await self._desk.driver.run(renew(tenancy, lease))
+        held.deadline_s, held.is_doubtful = min(held.deadline_s, ends_at_s), True
+        verdict = await self._context.driver.run(renew(handle, lease))
         match verdict:
             case WrittenObject(etag=etag):
-                holding.etag, holding.lease, holding.is_doubtful = etag, lease, False
-                holding.deadline_s = self._desk.deadline_s(
+                held.etag, held.lease, held.is_doubtful = etag, lease, False
+                held.deadline_s = self._context.deadline_s(
                     lease, asked_at_s=asked_at_s, lease_s=lease_s
                 )
-                self._desk.catalogue.note_lease(holding.slot, etag, lease, is_own=True)
+                self._context.catalogue.note_lease(held.slot, etag, lease, is_own=True)
                 return None
             case Undecided(error=error):
                 return error
             case _:
-                return self._lose(holding)
+                return self._lose(held)
 
-    def _find(self, delivery: Delivery) -> Holding | None:
-        holding = self._desk.holdings.find(delivery.receipt, self._desk.now_s)
-        is_ours = delivery.queue == self._desk.facts.name
-        return holding if is_ours else None
+    def _find(self, delivery: Delivery) -> HeldLease | None:
+        held = self._context.held_leases.find(delivery.receipt, self._context.now_s)
+        is_ours = delivery.queue == self._context.facts.name
+        return held if is_ours else None
 
-    def _lose(self, holding: Holding) -> GatewayError:
-        self._desk.note_loss(holding)
-        return InvalidReceipt(self._desk.facts.name, holding.receipt)
+    def _lose(self, held: HeldLease) -> GatewayError:
+        self._context.note_loss(held)
+        return InvalidReceipt(self._context.facts.name, held.receipt)
 
     def _invalid(self, delivery: Delivery) -> GatewayError:
-        return InvalidReceipt(self._desk.facts.name, delivery.receipt)
+        return InvalidReceipt(self._context.facts.name, delivery.receipt)
 
 
-def _is_successor(found: FoundObject, holding: Holding) -> bool:
+def _is_successor(found: FoundObject, held: HeldLease) -> bool:
     """Whether a lease was claimed over ours. One without a higher number is of a message that
     was done and cleared away, and will not be confirmed.
     """
     lease = lease_in(found)
-    return lease is not None and lease.fence > holding.lease.fence
+    return lease is not None and lease.fence > held.lease.fence
 
 
 async def _refusals(
@@ -206,57 +206,58 @@ async def _refusals(
     return refusals
 
 
-# Burial: a message that had its last delivery goes to the dead-letter queue, then is done here.
+# Dead letters: a message that had its last delivery goes to the dead-letter queue, then is done
+# here.
 #
-# The copy is sent before the original is done: whoever dies in between has the next one send it
+# The copy is sent before the original is done: after a crash in between the next process sends it
 # again, with the same de-duplication id, for a queue that knows what that is.
 
 _RETRY_S = 1.0
 _log = get_logger("gateways.s3")
 
 
-class Burial:
+class LeaseDeadLetterMover:
     """Moves dead messages of one queue."""
 
-    def __init__(self, desk: LeaseQueueContext) -> None:
-        self._desk = desk
+    def __init__(self, context: LeaseQueueContext) -> None:
+        self._context = context
 
-    async def bury(self, holding: Holding) -> None:
-        """Move a message in hand. When that fails it is tried again a little later, here or by
-        another process.
+    async def dead_letter(self, held: HeldLease) -> None:
+        """Move a message whose lease is held. When that fails it is tried again a little later,
+        here or by another process.
         """
         try:
-            await self._desk.around.send_to(self._target, self._copy(holding))
+            await self._context.around.send_to(self._target, self._copy(held))
         except Exception as error:  # broad: whatever the other queue says, nothing is lost
             _log.warning(vocabulary.ROUTING_FAILED, queue=self._target, error=repr(error))
-            await self._postpone(holding)
+            await self._postpone(held)
             return
-        verdict = await self._desk.driver.run(ack(holding.tenancy))
+        verdict = await self._context.driver.run(ack(held.handle))
         if isinstance(verdict, WrittenObject):
-            self._desk.holdings.forget(holding)
-            self._desk.catalogue.note_done(holding.slot)
+            self._context.held_leases.forget(held)
+            self._context.catalogue.note_done(held.slot)
         else:
-            self._desk.note_loss(holding)
+            self._context.note_loss(held)
 
-    async def _postpone(self, holding: Holding) -> None:
-        lease = self._desk.release(holding.lease, _RETRY_S, is_counted=True)
-        verdict = await self._desk.driver.run(hand_back(holding.tenancy, lease))
+    async def _postpone(self, held: HeldLease) -> None:
+        lease = self._context.release(held.lease, _RETRY_S, is_counted=True)
+        verdict = await self._context.driver.run(hand_back(held.handle, lease))
         if isinstance(verdict, WrittenObject):
-            self._desk.note_release(holding, verdict.etag, lease)
+            self._context.note_release(held, verdict.etag, lease)
         else:
-            self._desk.note_loss(holding)
+            self._context.note_loss(held)
 
     @property
     def _target(self) -> str:
-        return self._desk.facts.dead_letter_queue or ""
+        return self._context.facts.dead_letter_queue or ""
 
-    def _copy(self, holding: Holding) -> Message:
-        facts, clock = self._desk.facts, self._desk.around.clock
+    def _copy(self, held: HeldLease) -> Message:
+        facts, clock = self._context.facts, self._context.around.clock
         return dead_copy(
-            holding.message,
-            holding.slot.id,
+            held.message,
+            held.slot.id,
             queue=facts.name,
-            attempt=holding.lease.attempt,
+            attempt=held.lease.attempt,
             wall_s=clock.time_s(),
         )
 
@@ -264,6 +265,6 @@ class Burial:
 def dead_copy(
     message: Message, place: MessageId, *, queue: str, attempt: int, wall_s: float
 ) -> Message:
-    """What goes to the dead-letter queue: the same for everyone who sends it."""
+    """What goes to the dead-letter queue: the same from every process that sends it."""
     copy = dead_letter(message, queue=queue, attempt=attempt, wall_s=wall_s)
     return replace(copy, deduplication_id=f"{queue}/{place}")

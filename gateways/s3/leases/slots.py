@@ -4,9 +4,9 @@
 |----------|-----------------------------------------------|--------------------------------------|
 | READY    | may be claimed: no lease, or one that is over | CLAIMING by a pick; HIDDEN when a    |
 |          |                                               | listing shows a lease                |
-| CLAIMING | this process is writing its lease             | HIDDEN, whoever won; READY           |
+| CLAIMING | this process is writing its lease             | HIDDEN, won or lost; READY           |
 | HIDDEN   | not to be had before `due_s`: held (here or   | when due READY, or read first where  |
-|          | elsewhere), delayed, or nobody knows          | another may have changed it; DONE    |
+|          | elsewhere), delayed, or unknown               | another may have changed it; DONE    |
 | DONE     | for good                                      |                                      |
 """
 
@@ -35,7 +35,7 @@ class Slot:
     id: MessageId
     phase: SlotPhase = SlotPhase.READY
     etag: str | None = None
-    """The version of its lease; None when it has none, or nobody has looked."""
+    """The version of its lease; None when it has none, or that is not known."""
     lease: LeaseObject | None = None
     """What that version says, where known."""
     due_s: float = 0.0
@@ -45,7 +45,7 @@ class Slot:
     turn: int = 0
     """The catalogue's turn at which it last changed."""
     rank: tuple[int, int] = (0, 0)
-    """Where it stands in the line of what is READY; the least is claimed first."""
+    """Its place among what is READY; the least is claimed first."""
 
     @property
     def is_in_flight(self) -> bool:

@@ -27,7 +27,7 @@ from pump.errors import ConnectionFailed, StorageFailed
 from ..store.objects import ConditionFailed, Put, Steps, Unknown, WriteConflict, WrittenObject
 from . import codec
 from .entries import Base, CommitEntry, Head, Op, Piece
-from .follower import Follower, Patience, refresh, take_snapshot
+from .follower import Follower, RetryBudget, refresh, take_snapshot
 from .state import MAX_WRITERS, Applied, Result, configure
 
 ROLL_BYTES = 64 * 1024
@@ -76,7 +76,7 @@ def commit(
     """Commit a draft: once, wholly, or not at all. Raises when its outcome stays unknown, and
     then it may have happened, or happen yet.
     """
-    patience = Patience(follower.keys.head)
+    budget = RetryBudget(follower.keys.head)
     if not follower.is_loaded:
         yield from refresh(follower)
     since = follower.replica.number
@@ -85,7 +85,7 @@ def commit(
         if done is not None:
             return done
         entry = _entry(follower, draft, time)
-        head, worthless = yield from _next_head(follower, entry, new_nonce, patience)
+        head, worthless = yield from _next_head(follower, entry, new_nonce, budget)
         reply = yield Put(
             follower.keys.head,
             codec.pack_head(head),
@@ -98,12 +98,12 @@ def commit(
                 follower.litter += worthless
                 return _committed(draft, follower.apply(entry))
             case WriteConflict():
-                patience.bear(reply)
+                budget.spend(reply)
             case ConditionFailed():
-                patience.bear_stale(_MAX_STALE)
+                budget.spend_stale(_MAX_STALE)
                 yield from refresh(follower)
             case Unknown():
-                patience.bear(reply)
+                budget.spend(reply)
                 yield from refresh(follower)
 
 
@@ -142,7 +142,7 @@ def _entry(follower: Follower, draft: Draft, time: TimeBounds) -> CommitEntry:
 
 
 def _next_head(
-    follower: Follower, entry: CommitEntry, new_nonce: NewNonce, patience: Patience
+    follower: Follower, entry: CommitEntry, new_nonce: NewNonce, budget: RetryBudget
 ) -> Steps[tuple[Head, list[str]]]:
     """The head with one more entry, and the keys that it makes worthless. What it names is written
     already when this returns.
@@ -156,9 +156,9 @@ def _next_head(
         if _needs_snapshot(known):
             worthless = [piece.key for piece in rolled]
             worthless += [base.key] if base is not None else []
-            base, rolled = (yield from _write_snapshot(follower, known, patience)), ()
+            base, rolled = (yield from _write_snapshot(follower, known, budget)), ()
         else:
-            rolled = (*rolled, (yield from _roll(follower, known, patience)))
+            rolled = (*rolled, (yield from _roll(follower, known, budget)))
         recent = ()
     head = Head(known.log, nonce, entry.number, base, rolled, (*recent, packed))
     return head, worthless
@@ -169,29 +169,29 @@ def _needs_snapshot(head: Head) -> bool:
     return size > max(SNAPSHOT_BYTES, head.base.size if head.base is not None else 0)
 
 
-def _roll(follower: Follower, head: Head, patience: Patience) -> Steps[Piece]:
+def _roll(follower: Follower, head: Head, budget: RetryBudget) -> Steps[Piece]:
     first, last = head.number - len(head.recent) + 1, head.number
     key = f"{follower.keys.history}{head.log}/{first:016d}-{last:016d}"
-    yield from _write_once(key, codec.pack_history(head.recent), patience)
+    yield from _write_once(key, codec.pack_history(head.recent), budget)
     return Piece(key, first, last, _size(head.recent))
 
 
-def _write_snapshot(follower: Follower, head: Head, patience: Patience) -> Steps[Base]:
+def _write_snapshot(follower: Follower, head: Head, budget: RetryBudget) -> Steps[Base]:
     key = f"{follower.keys.history}{head.log}/{head.number:016d}-state"
     body = codec.pack_snapshot(take_snapshot(follower.replica))
-    yield from _write_once(key, body, patience)
+    yield from _write_once(key, body, budget)
     return Base(key, head.number, len(body))
 
 
-def _write_once(key: str, body: bytes, patience: Patience) -> Steps[None]:
-    """Write what the log already decides: whoever writes this key writes the same."""
+def _write_once(key: str, body: bytes, budget: RetryBudget) -> Steps[None]:
+    """Write what the log already decides: every process writes the same under this key."""
     while True:
         reply = yield Put(key, body, is_new=True)
         match reply:
             case WrittenObject() | ConditionFailed():
                 return
             case WriteConflict() | Unknown():
-                patience.bear(reply)
+                budget.spend(reply)
 
 
 def _size(recent: tuple[Raw, ...]) -> int:

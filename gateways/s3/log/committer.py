@@ -6,8 +6,8 @@ nothing. In this order:
 
 1. commit what was asked for, with a `Take` for each receive that may get something by it (that
    is a look as well);
-2. look at the head, if somebody wants to know, or waits and the pause is over;
-3. commit what only time brings: last deliveries that are over, burials that nobody looks after;
+2. look at the head, if a call asks for it, or receives wait and the pause is over;
+3. commit what only time brings: last deliveries that are over, dead letters without an owner;
 4. sweep, now and then.
 """
 
@@ -37,35 +37,35 @@ _T = TypeVar("_T")
 
 SWEEP_S = 3600.0
 """How often a process that commits sweeps, and how old an object must be to be swept."""
-CHORE_AGAIN_S = 5.0
-"""After a failure, chores wait this long."""
+UPKEEP_AGAIN_S = 5.0
+"""After a failure, upkeep waits this long."""
 _LATE_S = 0.001
 """Timers for server time ring this much late: a sum of floats must not make them early."""
 
 
 class Committer:
-    """Commits, looks, and answers the desk. `on_news` is told of everything that was applied."""
+    """Commits, looks, and answers waiting receives. `on_applied` gets all that was applied."""
 
     def __init__(
         self,
         follower: Follower,
         surroundings: Surroundings,
-        desk: WaitingReceives,
-        on_news: Callable[[Sequence[Applied]], None],
+        receives: WaitingReceives,
+        on_applied: Callable[[Sequence[Applied]], None],
     ) -> None:
         self.follower = follower
         self._around = surroundings
         self._clock = surroundings.clock
         self._time = surroundings.time
-        self._desk = desk
-        self._on_news = on_news
-        self._wishes: list[PendingOperation] = []
-        self._lookers: list[Future[None]] = []
+        self._receives = receives
+        self._on_applied = on_applied
+        self._operations: list[PendingOperation] = []
+        self._look_waiters: list[Future[None]] = []
         self._is_asserted = False
         self._count = 0
         self._looked_s = -inf
         self._sweep_s = inf
-        self._chores_s = -inf
+        self._upkeep_s = -inf
         self._wake = asyncio.Event()
         self._timer: Timer | None = None
         self._task: asyncio.Task[None] | None = None
@@ -78,24 +78,24 @@ class Committer:
         """Have an operation committed. Cancelling the future changes nothing."""
         done: Future[Fulfilled] = asyncio.get_running_loop().create_future()
         done.add_done_callback(observe)
-        self._wishes.append(PendingOperation(op, done))
+        self._operations.append(PendingOperation(op, done))
         self._start()
         return done
 
     def hand_back(self, taken: Iterable[TakenMessage]) -> None:
-        """Make available again what was leased and reached nobody; it is not counted."""
+        """Make available again what was leased and not delivered; it is not counted."""
         receipts = [each.receipt for each in taken]
         if receipts:
             self.submit(SettleOperation(hold(receipts), (UNCOUNTED,) * len(receipts)))
 
     def ask(self, ask: WaitingReceive) -> None:
         """Let a receive wait for its answer."""
-        self._desk.wait(ask)
+        self._receives.wait(ask)
         self._start()
 
     def withdraw(self, ask: WaitingReceive) -> None:
         """Give up a receive, wherever it is: what it got is handed back."""
-        self._desk.leave(ask)
+        self._receives.leave(ask)
         if ask.answer.done() and not ask.answer.cancelled() and ask.answer.exception() is None:
             self.hand_back(ask.answer.result().taken)
 
@@ -103,14 +103,14 @@ class Committer:
         """Know what the store has now."""
         looked: Future[None] = asyncio.get_running_loop().create_future()
         looked.add_done_callback(observe)
-        self._lookers.append(looked)
+        self._look_waiters.append(looked)
         self._start()
         await looked
 
     async def aclose(self) -> None:
-        """Send waiting receives home, finish what was asked for, and stop."""
+        """Return waiting receives empty, finish what was asked for, and stop."""
         self._is_closing = True
-        self._desk.send_home()
+        self._receives.dismiss_all()
         self._wake.set()
         if self._task is not None:
             await self._task
@@ -120,7 +120,7 @@ class Committer:
         self._disarm()
 
     async def stop(self) -> None:
-        """End at once what is under way; whoever waits for it is told."""
+        """End at once what is under way; its callers get an error."""
         self._is_closing = True
         tasks = [task for task in (self._task, self._cleaning) if task is not None]
         for task in tasks:
@@ -150,37 +150,37 @@ class Committer:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Leave nobody waiting for a task that has ended."""
+        """Leave no future open for a task that has ended."""
         error = self._stopped()
-        fail(self._wishes, [], error)
-        _satisfy(self._lookers, error)
-        self._wishes, self._lookers = [], []
-        self._desk.send_home()
+        fail(self._operations, [], error)
+        _satisfy(self._look_waiters, error)
+        self._operations, self._look_waiters = [], []
+        self._receives.dismiss_all()
 
     def _stopped(self) -> ConnectionFailed:
-        return ConnectionFailed(self.follower.keys.head, "nobody commits any more; open it again")
+        return ConnectionFailed(self.follower.keys.head, "its committer has stopped; open it again")
 
     async def _step(self) -> bool:
         """Do the next thing there is to do, and say whether there was one."""
         now_s = self._clock.now_s()
-        asks = self._desk.choose(self._available())
-        self._desk.dismiss(now_s)
-        if self._wishes or asks:
-            wishes, self._wishes = self._wishes, []
-            await self._commit(wishes, asks)
-        elif self._lookers or self._desk.next_look_s() <= now_s:
+        asks = self._receives.choose(self._available())
+        self._receives.dismiss(now_s)
+        if self._operations or asks:
+            operations, self._operations = self._operations, []
+            await self._commit(operations, asks)
+        elif self._look_waiters or self._receives.next_look_s() <= now_s:
             await self._look()
         elif self._is_closing:
             return False
-        elif now_s >= self._chores_s and self._late_s() >= 0:
-            await self._do_chores(now_s)
+        elif now_s >= self._upkeep_s and self._late_s() >= 0:
+            await self._run_upkeep(now_s)
         elif now_s >= self._sweep_s:
             await self._sweep(now_s)
         else:
             return False
         return True
 
-    async def _do_chores(self, now_s: float) -> None:
+    async def _run_upkeep(self, now_s: float) -> None:
         if self._looked_s < now_s - self._late_s():
             # Perhaps another did it: a look is cheaper than a commit.
             await self._look()
@@ -188,21 +188,21 @@ class Committer:
             await self._commit([unheard(Adopt())], [])
 
     def _available(self) -> Available:
-        """What there will be to take once the wishes are committed."""
-        if not len(self._desk):
+        """What there will be to take once the pending operations are committed."""
+        if not len(self._receives):
             return Available(0, 0)
         now = self.follower.replica.available(self._time.earliest_s())
-        new = sum(brings(wish.op) for wish in self._wishes)
+        new = sum(brings(operation.op) for operation in self._operations)
         is_strict = self.follower.replica.settings.is_strict
         return Available(now.messages + new, now.receives + (min(new, 1) if is_strict else new))
 
-    async def _commit(self, wishes: list[PendingOperation], asks: list[WaitingReceive]) -> None:
+    async def _commit(self, operations: list[PendingOperation], asks: list[WaitingReceive]) -> None:
         self._count += 1
-        lookers, self._lookers = self._lookers, []
+        look_waiters, self._look_waiters = self._look_waiters, []
         takes = [Take(ask.max_count, granted_s(ask.lease_s)) for ask in asks]
-        wishes = [*self._assert_settings(), *wishes]
-        draft = Draft(self._count, (*(wish.op for wish in wishes), *takes))
-        began_s, turns = self._clock.now_s(), self._desk.turns
+        operations = [*self._assert_settings(), *operations]
+        draft = Draft(self._count, (*(operation.op for operation in operations), *takes))
+        began_s, turns = self._clock.now_s(), self._receives.turns
         steps = commit(self.follower, draft, time=self._time, new_nonce=self._around.new_id)
         is_told = False
         try:
@@ -210,15 +210,15 @@ class Committer:
             is_told = committed.results is not None
             self._is_asserted = True
             self._note_look(began_s, turns, is_news=True)
-            _satisfy(lookers)
-            self._tell(committed, wishes, asks, began_s)
-        except Exception as error:  # broad: whoever waits is told, whatever it is
-            self._chores_s = began_s + CHORE_AGAIN_S
-            fail(wishes, asks, error)
-            _satisfy(lookers, error)
+            _satisfy(look_waiters)
+            self._tell(committed, operations, asks, began_s)
+        except Exception as error:  # broad: the callers get it, whatever it is
+            self._upkeep_s = began_s + UPKEEP_AGAIN_S
+            fail(operations, asks, error)
+            _satisfy(look_waiters, error)
         except BaseException:
-            fail(wishes, asks, self._stopped())
-            _satisfy(lookers, self._stopped())
+            fail(operations, asks, self._stopped())
+            _satisfy(look_waiters, self._stopped())
             raise
         finally:
             self._digest(draft if is_told else None)
@@ -235,38 +235,38 @@ class Committer:
     def _tell(
         self,
         committed: Committed,
-        wishes: list[PendingOperation],
+        operations: list[PendingOperation],
         asks: list[WaitingReceive],
         built_s: float,
     ) -> None:
         if committed.results is None:
-            self._tell_without_results(wishes, asks)
+            self._tell_without_results(operations, asks)
             return
         dead = committed.applied.dead if committed.applied is not None else ()
-        for wish, result in zip(wishes, committed.results, strict=False):
-            if not wish.done.done():
-                wish.done.set_result(Fulfilled(result, dead))
+        for operation, result in zip(operations, committed.results, strict=False):
+            if not operation.done.done():
+                operation.done.set_result(Fulfilled(result, dead))
         empty = []
-        for ask, result in zip(asks, committed.results[len(wishes) :], strict=True):
+        for ask, result in zip(asks, committed.results[len(operations) :], strict=True):
             taken = result.taken if isinstance(result, Takings) else ()
             if not taken:
                 empty.append(ask)
             elif not answer(ask, ReceiveAnswer(taken, built_s)):
                 self.hand_back(taken)
-        self._desk.return_empty(empty)
+        self._receives.return_empty(empty)
 
     def _tell_without_results(
-        self, wishes: list[PendingOperation], asks: list[WaitingReceive]
+        self, operations: list[PendingOperation], asks: list[WaitingReceive]
     ) -> None:
         """It is committed, and only a send needs to know no more than that."""
         replica = self.follower.replica
         unknown = []
-        for wish in wishes:
-            if isinstance(wish.op, SendOperation) and wish.op.born_s >= replica.swept_s:
-                if not wish.done.done():
-                    wish.done.set_result(Fulfilled(SendResult(is_accepted=True)))
+        for operation in operations:
+            if isinstance(operation.op, SendOperation) and operation.op.born_s >= replica.swept_s:
+                if not operation.done.done():
+                    operation.done.set_result(Fulfilled(SendResult(is_accepted=True)))
             else:
-                unknown.append(wish)
+                unknown.append(operation)
         prefix = f"{self.follower.writer}.{self._count}."
         lost = [each for each in replica.queue.leases if each.startswith(prefix)]
         if lost:
@@ -275,35 +275,35 @@ class Committer:
         fail(unknown, asks, ConnectionFailed(self.follower.keys.head, detail))
 
     async def _look(self) -> None:
-        lookers, self._lookers = self._lookers, []
-        began_s, turns = self._clock.now_s(), self._desk.turns
+        look_waiters, self._look_waiters = self._look_waiters, []
+        began_s, turns = self._clock.now_s(), self._receives.turns
         try:
             is_news = await self._drive(refresh(self.follower))
             self._note_look(began_s, turns, is_news=is_news)
-            _satisfy(lookers)
-        except Exception as error:  # broad: whoever waits is told, whatever it is
-            _satisfy(lookers, error)
-            self._desk.fail(error)
-            self._chores_s = began_s + CHORE_AGAIN_S
+            _satisfy(look_waiters)
+        except Exception as error:  # broad: the callers get it, whatever it is
+            _satisfy(look_waiters, error)
+            self._receives.fail(error)
+            self._upkeep_s = began_s + UPKEEP_AGAIN_S
         finally:
             self._digest(None)
 
     def _note_look(self, began_s: float, turns: int, *, is_news: bool) -> None:
         self._looked_s = began_s
-        self._desk.note_look(began_s, turns, is_news=is_news)
+        self._receives.note_look(began_s, turns, is_news=is_news)
 
     def _digest(self, told: Draft | None) -> None:
         """Take note of what was applied. Commits of ours that were given up and came through after
-        all have leased for nobody.
+        all have leased messages that are not delivered.
         """
-        news = self.follower.take_news()
+        news = self.follower.take_applied()
         for applied in news:
             entry = applied.entry
             if entry.writer == self.follower.writer and (told is None or entry.count != told.count):
                 for result in applied.results:
                     if isinstance(result, Takings):
                         self.hand_back(result.taken)
-        self._on_news(news)
+        self._on_applied(news)
         if self.follower.litter and (self._cleaning is None or self._cleaning.done()):
             self._cleaning = asyncio.create_task(self._clean(), name="cleaning")
         if self._count and self._sweep_s == inf:
@@ -343,11 +343,11 @@ class Committer:
     # Time.
 
     def _late_s(self) -> float:
-        """For how long a chore has been due; negative when none is."""
-        return self._time.earliest_s() - self._chore_due_s()
+        """For how long upkeep has been due; negative when it is not."""
+        return self._time.earliest_s() - self._upkeep_due_s()
 
-    def _chore_due_s(self) -> float:
-        """When, by the server's time, something is due that nobody need ask for."""
+    def _upkeep_due_s(self) -> float:
+        """When, by the server's time, something is due without a call for it."""
         replica = self.follower.replica
         due_s = min((claim.until_s for claim in replica.dead.values()), default=inf)
         if replica.settings.max_receive_count is not None and replica.queue.leases:
@@ -357,12 +357,12 @@ class Committer:
     def _arm(self) -> None:
         self._disarm()
         now_s = self._clock.now_s()
-        due_s = self.follower.replica.next_due_s() if len(self._desk) else inf
+        due_s = self.follower.replica.next_due_s() if len(self._receives) else inf
         delay_s = min(
-            self._desk.next_look_s() - now_s,
-            self._desk.next_deadline_s() - now_s,
+            self._receives.next_look_s() - now_s,
+            self._receives.next_deadline_s() - now_s,
             (due_s - self._time.earliest_s()) * (1 + 2 * DRIFT) + _LATE_S,
-            max(_LATE_S - self._late_s() * (1 + 2 * DRIFT), self._chores_s - now_s),
+            max(_LATE_S - self._late_s() * (1 + 2 * DRIFT), self._upkeep_s - now_s),
         )
         if delay_s < inf:
             self._timer = self._clock.call_later(max(delay_s, _LATE_S), self._wake.set)
@@ -373,8 +373,8 @@ class Committer:
             self._timer = None
 
 
-def _satisfy(lookers: Iterable[Future[None]], error: Exception | None = None) -> None:
-    for looked in lookers:
+def _satisfy(look_waiters: Iterable[Future[None]], error: Exception | None = None) -> None:
+    for looked in look_waiters:
         if looked.done():
             continue
         if error is None:
@@ -383,7 +383,7 @@ def _satisfy(lookers: Iterable[Future[None]], error: Exception | None = None) ->
             looked.set_exception(error)
 
 
-# Wishes: operations that wait for a commit, and who waits for them.
+# Pending operations: those that wait for a commit, and the futures of their callers.
 
 
 @attrs.frozen
@@ -417,25 +417,25 @@ def brings(op: Op) -> int:
 
 
 def fail(
-    wishes: Iterable[PendingOperation], asks: Iterable[WaitingReceive], error: Exception
+    operations: Iterable[PendingOperation], asks: Iterable[WaitingReceive], error: Exception
 ) -> None:
-    """Tell all of them what prevented it."""
-    for wish in wishes:
-        if not wish.done.done():
-            wish.done.set_exception(error)
+    """Fail all of them with what prevented it."""
+    for operation in operations:
+        if not operation.done.done():
+            operation.done.set_exception(error)
     for ask in asks:
         if not ask.answer.done():
             ask.answer.set_exception(error)
 
 
 def observe(done: Future[Any]) -> None:
-    """Whoever asked may be gone; an error nobody hears of is not worth a warning."""
+    """The caller may be gone; an error without a reader is not worth a warning."""
     if not done.cancelled():
         done.exception()
 
 
 def unheard(op: Op) -> PendingOperation:
-    """A wish whose outcome nobody waits for."""
+    """An operation without a caller that awaits its outcome."""
     done: Future[Fulfilled] = asyncio.get_running_loop().create_future()
     done.add_done_callback(observe)
     return PendingOperation(op, done)

@@ -1,15 +1,15 @@
-"""The desk: receives that wait, and when it is worth asking the store for them.
+"""Waiting receives, and when it is worth asking the store for them.
 
 | a receive is | when                                    | then                                  |
 |--------------|-----------------------------------------|---------------------------------------|
 | waiting      | it is known that something may be had   | taking: its `Take` is in a commit     |
-| waiting      | its time is over, nobody looked since   | a look is due                         |
-| waiting      | its time is over, somebody looked since | answered: nothing                     |
+| waiting      | its time is over, no look since it came | a look is due                         |
+| waiting      | its time is over, a look since it came  | answered: nothing                     |
 | taking       | it got something                        | answered                              |
 | taking       | it got nothing                          | waiting, or answered if time is over  |
 
-Looking is shared: one look serves all who came before it began. The pause between looks doubles
-from `FIRST_POLL_S` to `poll_s` as long as nothing is new.
+Looking is shared: one look serves all receives that came before it began. The pause between looks
+doubles from `FIRST_POLL_S` to `poll_s` as long as nothing is new.
 """
 
 from __future__ import annotations
@@ -89,24 +89,24 @@ class WaitingReceives:
 
     @property
     def turns(self) -> int:
-        """How many receives have come: whoever looks begins by taking note of it."""
+        """How many receives have come, for `note_look`: taken before a look begins."""
         return self._turns
 
     def note_look(self, began_s: float, turns: int, *, is_news: bool) -> None:
-        """Take note that what the store had then is known, for those who had come."""
+        """Take note that what the store had then is known, for receives that had come."""
         self._looked_s, self._seen = began_s, turns
         first_s = min(FIRST_POLL_S, self._poll_s)
         self._pause_s = first_s if is_news else min(2 * self._pause_s, self._poll_s)
 
     def dismiss(self, now_s: float) -> None:
-        """Answer those whose time is over and for whom somebody looked."""
+        """Answer those whose time is over and that a look has served."""
         for ask in [ask for ask in self._waiting if ask.deadline_s <= now_s]:
             if ask.turn <= self._seen:
                 del self._waiting[ask]
                 answer(ask, ReceiveAnswer())
 
     def next_look_s(self) -> float:
-        """When to look next; infinity while nobody waits."""
+        """When to look next; infinity while no receive waits."""
         if not self._waiting:
             return inf
         unseen = [ask.deadline_s for ask in self._waiting if ask.turn > self._seen]
@@ -117,14 +117,14 @@ class WaitingReceives:
         return min((ask.deadline_s for ask in self._waiting), default=inf)
 
     def fail(self, error: Exception) -> None:
-        """Tell all who wait that it cannot be known whether there is something."""
+        """Fail all that wait: it cannot be known whether there is something."""
         for ask in self._waiting:
             if not ask.answer.done():
                 ask.answer.set_exception(error)
         self._waiting.clear()
 
-    def send_home(self) -> None:
-        """Answer all who wait: nothing."""
+    def dismiss_all(self) -> None:
+        """Answer all that wait: nothing."""
         for ask in self._waiting:
             answer(ask, ReceiveAnswer())
         self._waiting.clear()

@@ -1,9 +1,9 @@
-"""Entries: what is committed, as plain data. Nothing in them depends on who reads them.
+"""Entries: what is committed, as plain data. Nothing in them depends on their reader.
 
 An entry is applied wholly or not at all, its operations in their order. Its times are server time:
 what is over is judged by `at_s`, which the store's clock has surely reached, and what is granted
-is granted from `at_s + margin_s` on, which it has surely not passed. So nobody takes from an owner
-what the store's clock still grants it, whoever's clock is wrong.
+is granted from `at_s + margin_s` on, which it has surely not passed. So no process takes from an
+owner what the store's clock still grants it, whichever clock is wrong.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Renew(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class Release(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """Hand back what a session has in hand, uncounted, and let go of it."""
+    """Hand back what a session has in flight, uncounted, and let go of it."""
 
     token: str
 
@@ -143,10 +143,10 @@ class PurgeOperation(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class Adopt(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Look after those that had their last delivery and that nobody looks after."""
+    """Claim those that had their last delivery and whose claim is over."""
 
 
-class Buried(msgspec.Struct, frozen=True, array_like=True, tag=7):
+class DeadLettered(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """They are in the dead-letter queue."""
 
     numbers: tuple[int, ...]
@@ -175,7 +175,7 @@ Op = (
     | ExtendOperation
     | PurgeOperation
     | Adopt
-    | Buried
+    | DeadLettered
     | Configure
     | Sweep
     | SessionOp
@@ -255,7 +255,7 @@ class SnapshotLease(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
-    """Who looks after a message that had its last delivery, and until when."""
+    """The writer that moves a message which had its last delivery, and until when."""
 
     writer: str
     until_s: float

@@ -6,7 +6,7 @@
 | holds all that is missing      | its recent entries: one `Get`                            |
 | has rolled some of it away     | those pieces of history, then its recent entries         |
 | is past what history there is  | its snapshot, the pieces since, its recent entries       |
-| names what is gone             | the next head: whoever removed it has committed another  |
+| names what is gone             | the next head: its remover has committed another         |
 | is gone, or of another log     | a new replica: the queue was removed                     |
 """
 
@@ -37,7 +37,7 @@ from .state import (
 )
 
 MAX_FAULTS = 6
-"""How many unanswered requests a protocol bears; the shell pauses after each."""
+"""How many unanswered requests a protocol allows; the shell pauses after each."""
 _MAX_BUSY = 50
 _MAX_STALE = 20
 """How often the head may move on while its history is being read."""
@@ -54,18 +54,18 @@ class Follower:
     settings: EngineSettings
     """What the queue will be like if its log is not begun yet."""
     writer: str
-    """Nobody else's name, ever."""
+    """A name that is unique for ever."""
     replica: Replica = attrs.field(init=False)
     head: Head | None = None
     etag: str | None = None
-    """The head's; None when there is none, or nobody has looked yet."""
+    """The head's; None when there is none, or before the first look."""
     is_loaded: bool = False
     """Whether the replica is at the head that is known."""
     restored: int = 0
     """The number of the entry whose snapshot it last started from: what came of those before is
     not in the news."""
     news: list[Applied] = attrs.field(factory=list)
-    """What was applied since somebody last took this list."""
+    """What was applied since the last `take_applied`."""
     litter: list[str] = attrs.field(factory=list)
     """Keys that entries of ours have made worthless."""
 
@@ -80,7 +80,7 @@ class Follower:
             self.litter += [self.segment_key(segment) for segment in applied.emptied]
         return applied
 
-    def take_news(self) -> list[Applied]:
+    def take_applied(self) -> list[Applied]:
         """What was applied since the last call."""
         news, self.news = self.news, []
         return news
@@ -96,7 +96,7 @@ class Follower:
 
 
 @attrs.define
-class Patience:
+class RetryBudget:
     """Counts what went wrong in one protocol, and ends it when it is enough."""
 
     target: str
@@ -104,7 +104,7 @@ class Patience:
     busy: int = 0
     stale: int = 0
 
-    def bear(self, fault: Unknown | WriteConflict) -> None:
+    def spend(self, fault: Unknown | WriteConflict) -> None:
         """Count a request that was not answered, or not decided."""
         if isinstance(fault, WriteConflict):
             self.busy += 1
@@ -115,7 +115,7 @@ class Patience:
         if self.faults >= MAX_FAULTS:
             raise fault.error
 
-    def bear_stale(self, max_count: int = _MAX_STALE) -> None:
+    def spend_stale(self, max_count: int = _MAX_STALE) -> None:
         """Count another's commit that came first."""
         self.stale += 1
         if self.stale >= max_count:
@@ -124,7 +124,7 @@ class Patience:
 
 def refresh(follower: Follower) -> Steps[bool]:
     """Follow the head; returns whether there was anything new. Raises what stays unanswered."""
-    patience = Patience(follower.keys.head)
+    budget = RetryBudget(follower.keys.head)
     tried: str | None = None
     while True:
         reply = yield Get(follower.keys.head, unless=follower.etag)
@@ -141,26 +141,26 @@ def refresh(follower: Follower) -> Steps[bool]:
                 # Left half way, it has applied more than the head it knows.
                 follower.is_loaded = False
                 head = codec.unpack_head(body, follower.keys.head)
-                gone = yield from _follow(follower, head, patience)
+                gone = yield from _follow(follower, head, budget)
                 if gone is None:
                     follower.head, follower.etag, follower.is_loaded = head, etag, True
                     return True
                 if tried == etag:
                     raise _damaged(gone, "the head names it, and it is not there")
                 tried = etag
-                patience.bear_stale()
+                budget.spend_stale()
             case _:
-                patience.bear(fault(reply))
+                budget.spend(fault(reply))
 
 
-def _follow(follower: Follower, head: Head, patience: Patience) -> Steps[str | None]:
+def _follow(follower: Follower, head: Head, budget: RetryBudget) -> Steps[str | None]:
     """Apply what the head says; returns the key of what was gone, if something was."""
     known = follower.head
     if known is None or known.log != head.log or head.number < follower.replica.number:
         follower.start_anew()
     base = head.base
     if base is not None and follower.replica.number < base.number:
-        body = yield from _read(base.key, patience)
+        body = yield from _read(base.key, budget)
         if body is None:
             return base.key
         snapshot = codec.unpack_snapshot(body, base.key)
@@ -168,7 +168,7 @@ def _follow(follower: Follower, head: Head, patience: Patience) -> Steps[str | N
         follower.restored = snapshot.number
     for piece in head.rolled:
         if piece.last > follower.replica.number:
-            body = yield from _read(piece.key, patience)
+            body = yield from _read(piece.key, budget)
             if body is None:
                 return piece.key
             _apply_from(follower, codec.unpack_history(body, piece.key), piece.first, piece.key)
@@ -185,7 +185,7 @@ def _apply_from(follower: Follower, entries: tuple[Raw, ...], first: int, key: s
         follower.apply(codec.unpack_entry(packed, key))
 
 
-def _read(key: str, patience: Patience) -> Steps[bytes | None]:
+def _read(key: str, budget: RetryBudget) -> Steps[bytes | None]:
     while True:
         reply = yield Get(key)
         match reply:
@@ -194,7 +194,7 @@ def _read(key: str, patience: Patience) -> Steps[bytes | None]:
             case Missing():
                 return None
             case _:
-                patience.bear(fault(reply))
+                budget.spend(fault(reply))
 
 
 def clean(follower: Follower) -> Steps[None]:

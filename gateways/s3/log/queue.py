@@ -25,7 +25,7 @@ from .committer import Committer, Fulfilled, PacedStore, granted_s
 from .context import ReceiveAnswer, WaitingReceive, WaitingReceives
 from .entries import (
     UNCOUNTED,
-    Buried,
+    DeadLettered,
     ExtendOperation,
     Op,
     PurgeOperation,
@@ -37,7 +37,7 @@ from .follower import Follower
 from .segments import read_segment
 from .sending import Opened, SegmentCache, SegmentSender
 from .sessions import LoggedSession, LoggedSessions, Shop
-from .state import BURIAL_S, Applied, PurgeResult, Refusals, TakenMessage, configure, stub
+from .state import MOVE_S, Applied, PurgeResult, Refusals, TakenMessage, configure, stub
 
 _log = get_logger("gateways.s3")
 
@@ -52,15 +52,15 @@ class LoggedQueue:
     ) -> None:
         self._around = surroundings
         self._name = facts.name
-        self._shelf = SegmentCache(self._read, settings.cache_bytes)
+        self._cache = SegmentCache(self._read, settings.cache_bytes)
         self._follower = Follower(
             keys=surroundings.keys, settings=_settings(facts), writer=surroundings.new_id()
         )
         self._committer = Committer(
             self._follower, surroundings, WaitingReceives(settings.poll_s), self._note
         )
-        self._sender = SegmentSender(self._committer, surroundings, self._shelf)
-        self._undertaker = Undertaker(self._committer, surroundings, self._shelf)
+        self._sender = SegmentSender(self._committer, surroundings, self._cache)
+        self._mover = LogDeadLetterMover(self._committer, surroundings, self._cache)
         shop = Shop(
             name=facts.name,
             committer=self._committer,
@@ -112,7 +112,7 @@ class LoggedQueue:
         op = SettleOperation(held, () if is_all_acks else tuple(delays_s))
         fulfilled = await self._do(op, bool(delays_s))
         # Only so that the caller finds the dead letter; a failed move is tried again.
-        await self._undertaker.first_try(fulfilled.dead)
+        await self._mover.first_try(fulfilled.dead)
         return self._refusals(deliveries, fulfilled)
 
     async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> list[Refusal]:
@@ -124,7 +124,7 @@ class LoggedQueue:
         passed_s = (self._around.clock.now_s() - asked_at_s) * (1 + 2 * DRIFT)
         if self._around.time.earliest_s() > latest_s + passed_s:
             # The clock had stood still, with the machine: what was granted is over already, and
-            # whoever believes in it must hear so.
+            # the consumer must learn so.
             fulfilled = await self._do(op, is_worth_it)
         return self._refusals(deliveries, fulfilled)
 
@@ -144,7 +144,7 @@ class LoggedQueue:
         """As `AdminPort.peek`."""
         await self._look()
         seen = self._follower.replica.peek(self._around.time.earliest_s(), max_count)
-        messages = [await self._shelf.message(each.segment, each.place) for each in seen]
+        messages = [await self._cache.message(each.segment, each.place) for each in seen]
         return [message for message in messages if message is not None]
 
     async def purge(self) -> int:
@@ -167,12 +167,12 @@ class LoggedQueue:
         self._is_closed = True
         try:
             await self._sender.aclose()
-            await self._undertaker.aclose()
-            await self._shelf.aclose()
+            await self._mover.aclose()
+            await self._cache.aclose()
             await self._committer.aclose()
         except CancelledError:
-            await self._undertaker.aclose()
-            await self._shelf.aclose()
+            await self._mover.aclose()
+            await self._cache.aclose()
             await self._committer.stop()
             raise
 
@@ -195,9 +195,9 @@ class LoggedQueue:
     def _note(self, news: Sequence[Applied]) -> None:
         for applied in news:
             for segment in applied.emptied:
-                self._shelf.drop(segment)
+                self._cache.drop(segment)
         if not self._is_closed:
-            self._undertaker.attend()
+            self._mover.attend()
 
     async def _read(self, segment: str) -> list[bytes] | None:
         key = self._follower.segment_key(segment)
@@ -206,10 +206,10 @@ class LoggedQueue:
 
     async def _hand_out(self, got: ReceiveAnswer, lease_s: float) -> list[Delivery]:
         """A message that cannot be read keeps its lease: the others pass it, and it is tried again
-        when that is over, until somebody restores its segment.
+        when that is over, until its segment is restored.
         """
         try:
-            opened = await self._shelf.messages([(each.segment, each.place) for each in got.taken])
+            opened = await self._cache.messages([(each.segment, each.place) for each in got.taken])
             faults = await self._faults(got.taken, opened)
         except BaseException:
             self._committer.hand_back(got.taken)
@@ -243,7 +243,7 @@ class LoggedQueue:
     async def _faults(
         self, taken: Sequence[TakenMessage], opened: Sequence[Opened]
     ) -> list[StorageFailed]:
-        """A segment may be gone because its messages are: purged, or settled by who was quicker."""
+        """A segment may be gone because its messages are: purged, or settled elsewhere."""
         faults = [each for each in opened if isinstance(each, StorageFailed)]
         gone = [each for each, message in zip(taken, opened, strict=True) if message is None]
         if not gone:
@@ -291,35 +291,36 @@ def _delay_s(action: Action) -> float | None:
             return max(0.0, delay_s)
 
 
-# Burial: messages that had their last delivery go to the dead-letter queue, then out of this one.
+# Dead letters: messages that had their last delivery go to the dead-letter queue, then out of this
+# one.
 #
-# In this order, so that a death in between makes a second copy at most; its de-duplication id is
+# In this order, so that a crash in between makes a second copy at most; its de-duplication id is
 # the same, so that a target which knows duplicates keeps one.
 
 _AGAIN_S = 1.0
-"""A burial that failed is tried again after this long, then later and later."""
+"""A move that failed is tried again after this long, then later and later."""
 
 
-class Undertaker:
-    """Moves the dead that are ours to move, until each is moved or another's task."""
+class LogDeadLetterMover:
+    """Moves the dead messages this writer has claimed, until each is moved or another's task."""
 
     def __init__(
-        self, committer: Committer, surroundings: Surroundings, shelf: SegmentCache
+        self, committer: Committer, surroundings: Surroundings, cache: SegmentCache
     ) -> None:
         self._committer = committer
         self._around = surroundings
-        self._shelf = shelf
-        self._burials: dict[int, asyncio.Task[None]] = {}
+        self._cache = cache
+        self._moves: dict[int, asyncio.Task[None]] = {}
         self._tries: dict[int, asyncio.Event] = {}
 
     def attend(self) -> None:
         """Take care of those that have become ours."""
         follower = self._committer.follower
         for number in follower.replica.claimed_by(follower.writer):
-            if number not in self._burials:
+            if number not in self._moves:
                 self._tries[number] = asyncio.Event()
-                task = asyncio.create_task(self._bury(number), name=f"burial of {number}")
-                self._burials[number] = task
+                task = asyncio.create_task(self._dead_letter(number), name=f"dead letter {number}")
+                self._moves[number] = task
                 task.add_done_callback(partial(self._forget, number))
 
     async def first_try(self, numbers: Iterable[int]) -> None:
@@ -331,23 +332,23 @@ class Undertaker:
 
     async def aclose(self) -> None:
         """Leave the rest to others."""
-        burials = list(self._burials.values())
-        for task in burials:
+        moves = list(self._moves.values())
+        for task in moves:
             task.cancel()
-        await asyncio.gather(*burials, return_exceptions=True)
+        await asyncio.gather(*moves, return_exceptions=True)
 
     def _forget(self, number: int, task: asyncio.Task[None]) -> None:
-        self._burials.pop(number, None)
+        self._moves.pop(number, None)
         self._tries.pop(number).set()
 
-    async def _bury(self, number: int) -> None:
+    async def _dead_letter(self, number: int) -> None:
         pause_s, is_moved = _AGAIN_S, False
         while self._is_ours(number):
             try:
                 if not is_moved:
                     await self._move(number)
                     is_moved = True
-                await asyncio.shield(self._committer.submit(Buried((number,))))
+                await asyncio.shield(self._committer.submit(DeadLettered((number,))))
                 return
             except PumpError as error:
                 # It stays where it is, out of reach, and is tried again.
@@ -355,7 +356,7 @@ class Undertaker:
                 _log.warning(vocabulary.ROUTING_FAILED, queue=target, error=repr(error))
                 self._tries[number].set()
                 await self._around.clock.sleep(pause_s)
-                pause_s = min(2 * pause_s, BURIAL_S)
+                pause_s = min(2 * pause_s, MOVE_S)
 
     def _is_ours(self, number: int) -> bool:
         follower = self._committer.follower
@@ -366,7 +367,7 @@ class Undertaker:
         replica = self._committer.follower.replica
         record, settings = replica.queue.records[number], replica.settings
         kept, attempt = stub(record), record.attempt
-        message = await self._shelf.message(kept.segment, kept.place)
+        message = await self._cache.message(kept.segment, kept.place)
         if message is None:
             raise StorageFailed(kept.segment, "the segment of a message is gone")
         if settings.dead_letter_queue is None:

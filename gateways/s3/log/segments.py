@@ -1,8 +1,8 @@
 """Segments: objects that hold bodies, written before the entry that names them, and swept.
 
 A segment is written once, under a key of its own, and named by one operation only; it goes with
-its last message. One that no entry came to name is litter, but nobody can tell it from one whose
-entry is on its way. So a sweep first commits that no segment written before a moment may be named
+its last message. One that no entry came to name is litter, but looks like one whose entry is on
+its way. So a sweep first commits that no segment written before a moment may be named
 any more, and removes what was written before it and is not named then.
 """
 
@@ -25,26 +25,26 @@ from ..store.objects import (
 from . import codec
 from .commit import Draft, NewNonce, TimeBounds, commit
 from .entries import Sweep
-from .follower import Follower, Patience, fault
+from .follower import Follower, RetryBudget, fault
 
 
 def write_segment(key: str, body: bytes) -> Steps[None]:
-    """Write a segment under a key that nobody else writes."""
-    patience = Patience(key)
+    """Write a segment under a key of its own."""
+    budget = RetryBudget(key)
     while True:
         reply = yield Put(key, body)
         match reply:
             case WrittenObject():
                 return
             case WriteConflict() | Unknown():
-                patience.bear(reply)
+                budget.spend(reply)
             case _:
-                patience.bear(fault(reply))
+                budget.spend(fault(reply))
 
 
 def read_segment(key: str) -> Steps[list[bytes] | None]:
     """The packed messages of a segment, by their place; None when it is gone."""
-    patience = Patience(key)
+    budget = RetryBudget(key)
     while True:
         reply = yield Get(key)
         match reply:
@@ -53,7 +53,7 @@ def read_segment(key: str) -> Steps[list[bytes] | None]:
             case Missing():
                 return None
             case _:
-                patience.bear(fault(reply))
+                budget.spend(fault(reply))
 
 
 def sweep(
@@ -74,7 +74,7 @@ def sweep(
     if not [key for key in old if key not in _named(follower)]:
         return 0
     # It also ends every commit that was built on an older head, and so might still name a piece
-    # of history that nobody has named yet.
+    # of history that no head has named yet.
     draft = Draft(draft_count(), (Sweep(before_s),))
     yield from commit(follower, draft, time=time, new_nonce=new_nonce)
     named = _named(follower)
@@ -84,7 +84,7 @@ def sweep(
 
 
 def _old(prefix: str, before_s: float) -> Steps[list[str]]:
-    patience, after = Patience(prefix), ""
+    budget, after = RetryBudget(prefix), ""
     old: list[str] = []
     while True:
         reply = yield List(prefix, after)
@@ -95,7 +95,7 @@ def _old(prefix: str, before_s: float) -> Steps[list[str]]:
                     return old
                 after = entries[-1].key
             case _:
-                patience.bear(fault(reply))
+                budget.spend(fault(reply))
 
 
 def _named(follower: Follower) -> set[str]:

@@ -45,11 +45,11 @@ class SegmentSender:
     """Writes segments, then has them committed."""
 
     def __init__(
-        self, committer: Committer, surroundings: Surroundings, shelf: SegmentCache
+        self, committer: Committer, surroundings: Surroundings, cache: SegmentCache
     ) -> None:
         self._committer = committer
         self._around = surroundings
-        self._shelf = shelf
+        self._cache = cache
         self._waiting: list[SegmentPart] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -57,16 +57,16 @@ class SegmentSender:
         """Return the ids once all are committed. When only some are, `SendFailed` names the
         others; when none is known to be, the error says why.
         """
-        parcels = list(_parcels(messages, delay_s))
-        self._waiting += parcels
+        parts = list(_parts(messages, delay_s))
+        self._waiting += parts
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._flush(), name="segments")
-        errors = await asyncio.gather(*(each.done for each in parcels), return_exceptions=True)
+        errors = await asyncio.gather(*(each.done for each in parts), return_exceptions=True)
         failures = [
             (id_, error)
-            for parcel, error in zip(parcels, errors, strict=True)
+            for part, error in zip(parts, errors, strict=True)
             if isinstance(error, Exception)
-            for id_ in parcel.ids
+            for id_ in part.ids
         ]
         if failures:
             _raise(self._committer.follower.settings.name, failures, len(messages))
@@ -79,63 +79,63 @@ class SegmentSender:
 
     async def _flush(self) -> None:
         while self._waiting:
-            parcels = self._next()
-            if not parcels:
+            parts = self._next()
+            if not parts:
                 return
             try:
                 if not self._committer.follower.is_loaded:
                     # The store's time must be known, and the first look tells it.
                     await self._committer.look()
-                committed = await self._write(parcels)
-            except Exception as error:  # broad: whoever sends is told, whatever it is
-                _end_all(parcels, error)
+                committed = await self._write(parts)
+            except Exception as error:  # broad: the senders get it, whatever it is
+                _end_all(parts, error)
             except BaseException:
-                # What has gathered meanwhile is told as well: nobody comes for it any more.
-                parcels, self._waiting = parcels + self._waiting, []
-                _end_all(parcels, _stopped())
+                # What has gathered meanwhile fails as well: it will not be sent any more.
+                parts, self._waiting = parts + self._waiting, []
+                _end_all(parts, _stopped())
                 raise
             else:
-                committed.add_done_callback(partial(_tell, parcels))
+                committed.add_done_callback(partial(_tell, parts))
 
     def _next(self) -> list[SegmentPart]:
-        self._waiting = [parcel for parcel in self._waiting if not parcel.done.done()]
+        self._waiting = [part for part in self._waiting if not part.done.done()]
         size, count = 0, 0
-        for parcel in self._waiting:
-            if count and size + parcel.size > SEGMENT_BYTES:
+        for part in self._waiting:
+            if count and size + part.size > SEGMENT_BYTES:
                 break
-            size, count = size + parcel.size, count + 1
-        parcels = self._waiting[:count]
+            size, count = size + part.size, count + 1
+        parts = self._waiting[:count]
         del self._waiting[:count]
-        return parcels
+        return parts
 
-    async def _write(self, parcels: list[SegmentPart]) -> Future[Fulfilled]:
+    async def _write(self, parts: list[SegmentPart]) -> Future[Fulfilled]:
         around, segment = self._around, self._around.new_id()
-        packed = [each for parcel in parcels for each in parcel.packed]
+        packed = [each for part in parts for each in part.packed]
         born_s = float(floor(around.time.earliest_s()))
         key = self._committer.follower.segment_key(segment)
         body = codec.pack_segment(packed)
         await drive(write_segment(key, body), PacedStore(around.store, around.clock))
-        self._shelf.put(segment, packed)
+        self._cache.put(segment, packed)
         return self._committer.submit(
-            SendOperation(segment, born_s, tuple(each.lot for each in parcels))
+            SendOperation(segment, born_s, tuple(each.lot for each in parts))
         )
 
 
-def _parcels(messages: Sequence[Message], delay_s: float) -> Iterable[SegmentPart]:
+def _parts(messages: Sequence[Message], delay_s: float) -> Iterable[SegmentPart]:
     packed: list[bytes] = []
     size = first = 0
     for place, message in enumerate(messages):
         one = pack(message)
         if packed and size + len(one) > SEGMENT_BYTES:
-            yield _parcel(messages[first:place], packed, delay_s)
+            yield _part(messages[first:place], packed, delay_s)
             packed, size, first = [], 0, place
         packed.append(one)
         size += len(one)
     if packed:
-        yield _parcel(messages[first:], packed, delay_s)
+        yield _part(messages[first:], packed, delay_s)
 
 
-def _parcel(messages: Sequence[Message], packed: list[bytes], delay_s: float) -> SegmentPart:
+def _part(messages: Sequence[Message], packed: list[bytes], delay_s: float) -> SegmentPart:
     groups = tuple(codec.as_key(message.group) for message in messages)
     keys = tuple(codec.as_key(message.deduplication_id) for message in messages)
     lot = Lot(
@@ -149,21 +149,21 @@ def _parcel(messages: Sequence[Message], packed: list[bytes], delay_s: float) ->
     return SegmentPart(ids, packed, lot, done, sum(map(len, packed)))
 
 
-def _tell(parcels: list[SegmentPart], done: Future[Fulfilled]) -> None:
+def _tell(parts: list[SegmentPart], done: Future[Fulfilled]) -> None:
     error = _stopped() if done.cancelled() else done.exception()
     if error is None and done.result().result != SendResult(is_accepted=True):
         error = ConnectionFailed("the store", "a segment took too long to be named; send again")
-    _end_all(parcels, error)
+    _end_all(parts, error)
 
 
-def _end_all(parcels: list[SegmentPart], error: BaseException | None) -> None:
-    for parcel in parcels:
-        if parcel.done.done():
+def _end_all(parts: list[SegmentPart], error: BaseException | None) -> None:
+    for part in parts:
+        if part.done.done():
             continue
         if error is None:
-            parcel.done.set_result(None)
+            part.done.set_result(None)
         else:
-            parcel.done.set_exception(error)
+            part.done.set_exception(error)
 
 
 def _stopped() -> ConnectionFailed:
@@ -176,7 +176,7 @@ def _raise(queue: str, failures: list[tuple[str, Exception]], count: int) -> Non
     raise SendFailed(queue, tuple(failures))
 
 
-# The shelf: segments that were read or written here, up to so many bytes.
+# Segment cache: segments that were read or written here, up to so many bytes.
 
 Read = Callable[[str], Awaitable[list[bytes] | None]]
 Opened = Message | StorageFailed | None
@@ -221,7 +221,7 @@ class SegmentCache:
             self._reading[segment] = reading
             reading.add_done_callback(lambda task: self._forget(segment, task))
         try:
-            # Whoever is cancelled does not take the segment from the others.
+            # A cancelled reader does not take the segment from the others.
             return await asyncio.shield(reading)
         except asyncio.CancelledError:
             me = asyncio.current_task()
@@ -270,7 +270,7 @@ class SegmentCache:
     def _forget(self, segment: str, task: asyncio.Task[Sequence[bytes] | None]) -> None:
         self._reading.pop(segment, None)
         if not task.cancelled():
-            # Told to whoever waits; if nobody does any more, to nobody.
+            # The readers have it; without one, it must not be logged as never retrieved.
             task.exception()
 
 

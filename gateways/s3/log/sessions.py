@@ -66,8 +66,8 @@ class LoggedSessions:
         replica = self._shop.committer.follower.replica
         if replica.next_due_s() <= self._around.time.earliest_s():
             return True
-        line = replica.queue.line
-        return line.next_free_group() is not None if key is None else line.is_free(key)
+        order = replica.queue.order
+        return order.next_free_group() is not None if key is None else order.is_free(key)
 
     def _undo(self, result: Result) -> None:
         if isinstance(result, SessionGrant):
@@ -91,10 +91,10 @@ class LoggedSession:
         self._id = _text_of(granted.session)
         self._lease_s = lease_s
         self._ends_at_s = self._end_s(granted, asked_at_s)
-        self._in_hand: set[str] = set()
+        self._in_flight: set[str] = set()
         self._is_over = False
         self.on_closed: Callable[[LoggedSession], None] | None = None
-        """Told at the close, by whoever keeps account of what is open."""
+        """Called at the close; set by the owner of the list of open sessions."""
 
     @property
     def id(self) -> str:
@@ -123,13 +123,13 @@ class LoggedSession:
                 return []
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
-        """What was in hand and is refused is gone with the lock."""
+        """What was in flight and is refused is gone with the lock."""
         self._require()
         refusals = await self._shop.settle(settlements)
         refused = [
             Refusal(each.delivery, self._error(each.delivery, each.error)) for each in refusals
         ]
-        self._in_hand.difference_update(each.delivery.receipt for each in settlements)
+        self._in_flight.difference_update(each.delivery.receipt for each in settlements)
         return refused
 
     async def renew(self) -> None:
@@ -153,7 +153,7 @@ class LoggedSession:
     async def _hand_out(self, takings: Takings, built_s: float) -> Sequence[Delivery]:
         got = ReceiveAnswer(takings.taken, built_s)
         deliveries = await self._shop.hand_out(got, self._ends_at_s - built_s)
-        self._in_hand.update(delivery.receipt for delivery in deliveries)
+        self._in_flight.update(delivery.receipt for delivery in deliveries)
         return deliveries
 
     def _may_have_some(self) -> bool:
@@ -185,7 +185,7 @@ class LoggedSession:
         return SessionLockLost(self._shop.name, self._id)
 
     def _error(self, delivery: Delivery, error: GatewayError) -> GatewayError:
-        is_lost = isinstance(error, InvalidReceipt) and delivery.receipt in self._in_hand
+        is_lost = isinstance(error, InvalidReceipt) and delivery.receipt in self._in_flight
         return self._lose() if is_lost else error
 
 
@@ -214,7 +214,7 @@ class Looking:
 
 
 async def commit(committer: Committer, op: SessionOp, *, undo: Callable[[Result], None]) -> Result:
-    """Commit an operation; what comes of it once nobody waits for it any more is undone."""
+    """Commit an operation; its outcome is undone if the caller has been cancelled."""
     done = committer.submit(op)
     try:
         return (await asyncio.shield(done)).result

@@ -5,13 +5,13 @@ entries, from the first on or from a snapshot, give the same results ever after.
 state keeps something else apart (the order of equal expiries, offers that proved void), nothing
 that is returned depends on it.
 
-| a message is | until                                                               |
-|--------------|---------------------------------------------------------------------|
-| ready        | `Take`                                                              |
-| delayed      | an entry whose `at_s` is past its due time                          |
-| leased       | `SettleOperation`, or an entry whose `at_s` is past the lease's end |
-| dead         | `Buried`; its `Claim` says whose task that is, `Adopt` passes it on |
-| gone         | its segment goes with the last message in it                        |
+| a message is | until                                                                     |
+|--------------|---------------------------------------------------------------------------|
+| ready        | `Take`                                                                    |
+| delayed      | an entry whose `at_s` is past its due time                                |
+| leased       | `SettleOperation`, or an entry whose `at_s` is past the lease's end       |
+| dead         | `DeadLettered`; its `Claim` says whose task that is, `Adopt` passes it on |
+| gone         | its segment goes with the last message in it                              |
 
 A locked session is one until `Release`, or an entry whose `at_s` is past its end.
 """
@@ -34,10 +34,10 @@ from .entries import (
     UNCOUNTED,
     Accept,
     Adopt,
-    Buried,
     Claim,
     CommitEntry,
     Configure,
+    DeadLettered,
     ExtendOperation,
     KeptLock,
     Lot,
@@ -53,8 +53,8 @@ from .entries import (
     TakeInSession,
 )
 
-BURIAL_S = 60.0
-"""How long whoever's entry ended a message has to move it before another may.
+MOVE_S = 60.0
+"""How long the writer whose entry found a message dead has to move it before another may.
 
 This and the next are part of the log's form: with other numbers replicas would disagree, so they
 change with `codec.VERSION` only."""
@@ -119,7 +119,7 @@ class Replica:
 
     def next_due_s(self) -> float:
         """When time alone will change something, by the server's time; infinity for never."""
-        return self.queue.agenda.next_due_s()
+        return self.queue.timers.next_due_s()
 
     def available(self, now_s: float) -> Available:
         """At most so much could be taken now."""
@@ -127,7 +127,7 @@ class Replica:
         if self.next_due_s() <= now_s:
             count = len(queue.records)
             return Available(count, count)
-        candidates = queue.line.candidate_count()
+        candidates = queue.order.candidate_count()
         return Available(queue.stats(now_s).visible if candidates else 0, candidates)
 
     def stats(self, now_s: float) -> QueueStats:
@@ -189,8 +189,8 @@ class Replica:
                 return self._apply_to_session(op)
             case Adopt():
                 self._adopt(writer)
-            case Buried(numbers):
-                self._bury(numbers)
+            case DeadLettered(numbers):
+                self._remove_moved(numbers)
             case Configure():
                 self._configure(op)
             case Sweep(before_s):
@@ -273,7 +273,7 @@ class Replica:
         self._died.clear()
         return PurgeResult(self.queue.clear())
 
-    def _bury(self, numbers: Iterable[int]) -> None:
+    def _remove_moved(self, numbers: Iterable[int]) -> None:
         self._finish([self.queue.records[number] for number in numbers if number in self.dead])
 
     def _configure(self, op: Configure) -> None:
@@ -288,7 +288,7 @@ class Replica:
         self.dead.clear()
 
     def _adopt(self, writer: str) -> None:
-        until_s = self.at_s + self._margin_s + BURIAL_S
+        until_s = self.at_s + self._margin_s + MOVE_S
         for number, claim in self.dead.items():
             if claim.until_s <= self.at_s:
                 self.dead[number] = Claim(writer, until_s)
@@ -310,7 +310,7 @@ class Replica:
         return tuple(emptied)
 
     def _claim_dead(self, writer: str) -> tuple[int, ...]:
-        claim = Claim(writer, self.at_s + self._margin_s + BURIAL_S)
+        claim = Claim(writer, self.at_s + self._margin_s + MOVE_S)
         numbers = sorted(record.seq for record in self._died)
         for number in numbers:
             self.dead[number] = claim
@@ -402,7 +402,7 @@ class NotGranted:
 
 @attrs.frozen
 class Released:
-    """Nobody has the session any more, or its lock had ended before."""
+    """The session is free, or its lock had ended before."""
 
 
 SessionResult = SessionGrant | NotGranted | Released

@@ -1,1 +1,1 @@
-"""Requests and replies of an object store as values, who performs them, and its time."""
+"""Requests and replies of an object store as values, the store that performs them, and its time."""

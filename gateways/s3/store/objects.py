@@ -1,6 +1,6 @@
 """Requests to an object store, and its replies, as plain values.
 
-A protocol is written in these (`driving.Steps`) and performs nothing itself, so the same code runs
+A protocol is written in these (`Steps`) and performs nothing itself, so the same code runs
 on S3 and, step by step, in a simulation.
 
 | request     | replies                                                                          |
@@ -165,7 +165,7 @@ are arguments. It may be left at any yield, as a process may die at any request.
 
 class ObjectStore(Protocol):
     """Performs requests; what it does not translate into a reply it raises (`AccessDenied`, a
-    wrong bucket): that is for a person, not for a protocol.
+    wrong bucket): that is for an operator, not for a protocol.
     """
 
     async def perform(self, request: Request) -> Reply:
@@ -192,7 +192,7 @@ async def drive(steps: Steps[_T], store: ObjectStore) -> _T:
 # by the local clock, was dated between s and r, so the store is ahead of us by at least d - r and
 # by less than d + 1 - s. Each reply narrows the bounds, and time widens them again, because no
 # clock runs quite as fast as another. Leases are written by the later bound and judged by the
-# earlier one, so that nobody takes from an owner what the store's clock still grants it.
+# earlier one, so that no process takes from an owner what the store's clock still grants it.
 
 RESOLUTION_S = 1.0
 """A `Date` is cut to whole seconds."""

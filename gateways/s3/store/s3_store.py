@@ -226,7 +226,7 @@ def _is_whole(metadata: Mapping[str, Any]) -> bool:
 def _etag(reply: SdkReply, key: str) -> str:
     etag = str(reply.get("ETag", ""))
     if len(etag) < 3 or etag[0] != '"' or etag[-1] != '"':
-        # Without it nobody can build on this version; as above, the answer may have broken off.
+        # Without it no write can name this version; as above, the answer may have broken off.
         raise ConnectionFailed(key, f"its answer has no whole ETag ({etag!r})")
     return etag
 
@@ -279,8 +279,8 @@ _ALL_RIGHT = (Meaning.OBJECT_MISSING,)
 def fault_in(reply: Mapping[str, Any], *, bucket: str) -> GatewayError | None:
     """The first reason why an object may still be there; None when all are gone.
 
-    A whole request succeeds although parts of it failed. `AccessDenied` is raised: that is for a
-    person.
+    A whole request succeeds although parts of it failed. `AccessDenied` is raised: that is for an
+    operator.
     """
     for error in reply.get("Errors") or ():
         code = str(error.get("Code", ""))
@@ -341,7 +341,7 @@ def _trouble(key: str, other: str, root: str, new_id: Callable[[], str]) -> Step
 
 
 def refused(bucket: str, trouble: str) -> ConfigurationError:
-    """What to tell a person of such a store."""
+    """The remedy to name for such a store."""
     return ConfigurationError(
         "S3Settings.bucket",
         bucket,

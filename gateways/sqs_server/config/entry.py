@@ -63,7 +63,7 @@ class Entry:
         return f"{self._path}.{key}" if self._path else key
 
     def finish(self) -> None:
-        """Name every key that nobody asked for."""
+        """Name every key that was not read."""
         for key in self._values:
             if key not in self._known:
                 self.note(key, unknown_key(key, self._known))

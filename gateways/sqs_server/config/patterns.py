@@ -233,7 +233,7 @@ def _in_order(pieces: list[str], value: str, start: int, end: int) -> bool:
 
 OR: Final = "$or"
 _MAX_DEPTH: Final = 30
-"""Far below what Python's stack allows, far above what anyone writes."""
+"""Far below what Python's stack allows, far above what is written in practice."""
 _IGNORE_CASE: Final = "equals-ignore-case"
 
 
@@ -420,7 +420,7 @@ RECORD_KEYS: Final = (
     "awsRegion",
 )
 MAX_FILTERS: Final = 10
-"""AWS gives five, and ten to those who ask."""
+"""AWS gives five, and ten on request."""
 _MAX_CHARACTERS: Final = 4_096
 _BODY: Final = "body"
 

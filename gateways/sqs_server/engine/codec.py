@@ -37,7 +37,7 @@ _FIVE, _SIX, _UINT32 = b"\x95", b"\x96", b"\xce"
 _PLACE = Struct("<qqqd")
 
 _FEW_BYTES = 64
-"""What says no more than who the sender is, and is worth sharing among messages."""
+"""What names only the sender, and is worth sharing among messages."""
 
 PLAIN = Extra()
 """What is unpacked from nothing."""

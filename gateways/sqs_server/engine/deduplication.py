@@ -70,7 +70,7 @@ class KeyWindow:
                     self._forgotten.append(key)
 
     def take_forgotten(self) -> list[str]:
-        """The keys forgotten since the last call, for whoever keeps a copy."""
+        """The keys forgotten since the last call, for the store."""
         forgotten, self._forgotten = self._forgotten, []
         return forgotten
 
@@ -78,7 +78,7 @@ class KeyWindow:
 class DeduplicationScope:
     """Whether ids count within their group or in the whole queue; a change has its time.
 
-    Nobody writes that time down: a server that is started again follows the change at once, and
+    That time is not stored: a server that is started again follows the change at once, and
     the ids from before keep the scope they were sent with.
     """
 

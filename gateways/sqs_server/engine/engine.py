@@ -54,7 +54,7 @@ from .record import (
 
 _CORRUPTED = "Corrupted"
 """The reason of a message that is not what was sent any more."""
-# A name stays taken for this long after its queue was deleted, for who wants AWS's strictness.
+# A name stays taken for this long after its queue was deleted, where AWS's strictness is wanted.
 _RECENT_S = 60.0
 
 
@@ -75,7 +75,7 @@ class SqsEngine:
         self._counting = LazyCounts(clock, self._write_counts)
         self._being_made: dict[QueueId, Future[Queue]] = {}
         self._deleted_at_s: OrderedDict[QueueId, float] = OrderedDict()
-        """In the order of the times: who looks, or adds, forgets what is old."""
+        """In the order of the times: a look, or an addition, drops what is old."""
         self._is_closed = True
 
     async def open(self) -> None:
@@ -88,7 +88,7 @@ class SqsEngine:
         self._is_closed = False
 
     async def aclose(self, *, frees: bool = True) -> None:
-        """Send waiting receives home empty, write what is left, and close the store.
+        """Return waiting receives empty, write what is left, and close the store.
 
         A clean stop `frees` what is in flight, unless the store is told to keep it (T14).
         """
@@ -137,13 +137,13 @@ class SqsEngine:
         """
         ask = ReceiveTerms(max_count, visibility_s, attempt_id)
         if queue.waiting_count:
-            # What has fallen due in this moment belongs to those who wait.
-            queue.stir()
-        taken, has_buried = queue.serve(ask)
-        while taken is None and has_buried:
-            # What stood behind the dead ones may be free in a moment.
-            await self._upkeep.wait_for_burials()
-            taken, has_buried = queue.serve(ask)
+            # What has fallen due in this moment belongs to earlier waiters.
+            queue.notify()
+        taken, has_dead = queue.serve(ask)
+        while taken is None and has_dead:
+            # What stood behind the dead messages may be free in a moment.
+            await self._upkeep.wait_for_moves()
+            taken, has_dead = queue.serve(ask)
         if taken is None and wait_s > 0 and not self._is_closed and not queue.is_leaving:
             taken = await queue.wait(ask, wait_s)
         if taken is None:
@@ -176,7 +176,7 @@ class SqsEngine:
         now_s = queue.promote()
         records, problems = queue.receipts.change(changes, now_s=now_s)
         self._store.note_changes(records, self.clock.time_s() - now_s)
-        queue.stir()
+        queue.notify()
         return problems
 
     def counts(self, queue: Queue) -> QueueCounts:
@@ -209,13 +209,13 @@ class SqsEngine:
             if error is None:
                 now_s, time_s = self.clock.now_s(), self.clock.time_s()
                 queue.state.reconfigure(settings, now_s=now_s, time_s=time_s)
-                queue.stir()
+                queue.notify()
 
         delays = queue.state.delays_under(settings, time_s=self.clock.time_s())
         await self._written(Configured(queue.number, settings, delays), finish)
 
     async def delete_queue(self, queue: Queue) -> None:
-        """Delete a queue and all its messages; who waits for some goes home empty."""
+        """Delete a queue and all its messages; waiting receives return empty."""
         if queue.is_leaving:
             return
         queue.is_leaving = True
@@ -280,7 +280,7 @@ class SqsEngine:
     def receives(self) -> Iterator[TimedHold]:
         """All receives that have messages in flight."""
         for queue in self.queues.values():
-            yield from queue.state.agenda.receives()
+            yield from queue.state.timers.receives()
 
     def admit(self, number: int, settings: SqsQueueSettings) -> Queue:
         """Make a queue in memory only."""
@@ -288,17 +288,17 @@ class SqsEngine:
         self.queues[settings.address] = queue
         return queue
 
-    def grave_of(self, number: int) -> Queue | None:
+    def dead_letter_queue_of(self, number: int) -> Queue | None:
         """The dead-letter queue of the queue of that number, None when there is none."""
         queue = self._numbered(number)
         redrive = None if queue is None else queue.settings.redrive
         return None if redrive is None else self.find(redrive.target)
 
-    def bury_corrupted(self, number: int, record: SqsRecord) -> tuple[str, str]:
+    def dead_letter_corrupted(self, number: int, record: SqsRecord) -> tuple[str, str]:
         """Move a message that is not what was sent to the dead-letter queue, with its reason, and
         return the names of both queues.
         """
-        queue, target = self._numbered(number), self.grave_of(number)
+        queue, target = self._numbered(number), self.dead_letter_queue_of(number)
         assert queue is not None, "ask first"
         assert target is not None, "ask first"
         time_s = self.clock.time_s()
@@ -312,7 +312,7 @@ class SqsEngine:
         record.body = record.body.encode(errors="surrogateescape").decode(errors="replace")
         queue.state.add([record])
         queue.state.send_to_limbo([record])
-        self.mover.bury(queue, target, [record], has_new_bodies=True)
+        self.mover.dead_letter(queue, target, [record], has_new_bodies=True)
         return queue.address.name, target.address.name
 
     def _numbered(self, number: int) -> Queue | None:
@@ -334,7 +334,7 @@ class SqsEngine:
             self.numbers.settled = records[-1].seq
         if not queue.is_gone:
             queue.state.add(records, arrival.delays)
-            queue.stir()
+            queue.notify()
 
     async def _hand_out(self, queue: Queue, taken: TakenBatch) -> list[Received]:
         if queue.settings.redrive is None:
@@ -376,7 +376,7 @@ class SqsEngine:
             queue.state.remove(records)
         else:
             queue.state.restore(records, now_s=self.clock.now_s())
-        queue.stir()
+        queue.notify()
 
     def _write_counts(self, records: Sequence[SqsRecord]) -> None:
         def finish(error: Exception | None) -> None:
@@ -436,7 +436,7 @@ def deliver(
     received: list[Received] = []
     for record, receive_count in zip(taken.records, taken.receive_counts, strict=True):
         seq = record.seq
-        # What says no more than who the sender is, is one object for all messages of theirs.
+        # What names only the sender is one object for all messages of that sender.
         if record.extra is not packed:
             packed = record.extra
             extra = unpack_extra(packed)

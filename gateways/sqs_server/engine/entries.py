@@ -1,4 +1,4 @@
-"""Entries: what must not be forgotten, and who is told when it is written.
+"""Entries: what must not be forgotten, and the callbacks for when it is written.
 
 The engine changes its memory in the callback of a write, so memory never runs ahead of what is
 durable: a send becomes visible, a delete final, a moved message received, only when written.
@@ -159,7 +159,7 @@ class Store(Protocol):
         """The same after the visibility of messages was changed."""
 
     async def aclose(self, *, frees: bool = True) -> None:
-        """Write what was given, forget who has what in flight if it `frees` that, and let go
+        """Write what was given, forget what is in flight if it `frees` that, and let go
         of the storage.
         """
 

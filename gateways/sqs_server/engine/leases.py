@@ -1,4 +1,4 @@
-"""Leases: who has which message in flight, kept for after a crash of the server (T4, T14).
+"""Leases: which messages are in flight, kept for after a crash of the server (T4, T14).
 
 A consumer outlives the server that is killed under it, and so must its lease. The leases are
 appended to a file beside the database by plain writes, without waiting for the disk: what was

@@ -1,7 +1,7 @@
 """The mover: takes messages from one queue to another, each wholly or not at all.
 
 A redrive policy moves what a receive found dead; a move task carries on in the background, and
-goes on after a restart. A message is in limbo on its way: nobody receives it twice, and when
+goes on after a restart. A message is in limbo on its way: it is not received twice, and when
 its move cannot be written it stays where it was.
 """
 
@@ -21,7 +21,7 @@ from .entries import Deleted, Entry, MessagesMoved, TaskEndedEntry
 from .queue import Queue
 from .record import GONE, NO_SOURCE, NO_SUCH_QUEUE, MoveStatus, MoveTask, SqsRecord
 
-# A burial whose write failed is tried again after this long, at the next receive.
+# A dead letter whose write failed is tried again after this long, at the next receive.
 _RETRY_S = 1.0
 # How many messages a task without a rate moves in one write.
 _AT_ONCE = 100
@@ -33,7 +33,7 @@ Pair = tuple[SqsRecord, int, SqsRecord]
 
 
 class DeadLetterMover:
-    """Buries dead messages and runs move tasks."""
+    """Moves dead messages to dead-letter queues and runs move tasks."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class DeadLetterMover:
 
     # Redrive.
 
-    def bury(
+    def dead_letter(
         self,
         queue: Queue,
         target: Queue,
@@ -68,7 +68,7 @@ class DeadLetterMover:
             for position, record in enumerate(records)
         ]
         entry = MessagesMoved(pairs, has_new_bodies=has_new_bodies)
-        return self._write(entry, partial(self._finish_burial, queue, target, pairs))
+        return self._write(entry, partial(self._finish_dead_letters, queue, target, pairs))
 
     def _dead_letter(self, record: SqsRecord, seq: int, queue: Queue, target: Queue) -> SqsRecord:
         # AWS: a standard queue's message keeps its age, a FIFO queue's starts a new one.
@@ -79,7 +79,7 @@ class DeadLetterMover:
         extra = with_receives(record.extra, received)
         return SqsRecord(seq, record.origin, record.body, extra, record.group, source, sent_at_s)
 
-    def _finish_burial(
+    def _finish_dead_letters(
         self, queue: Queue, target: Queue, pairs: Sequence[Pair], error: Exception | None
     ) -> None:
         if error is not None:
@@ -87,7 +87,7 @@ class DeadLetterMover:
             queue.state.postpone(dead, until_s=self._clock.now_s() + _RETRY_S)
         else:
             _settle(queue, pairs, lambda number: target)
-        queue.stir()
+        queue.notify()
 
     # Move tasks.
 
@@ -140,7 +140,7 @@ class DeadLetterMover:
     def _forget_cancelling(self, task: MoveTask, done: asyncio.Task[None]) -> None:
         del self._cancelling[task]
         if not done.cancelled():
-            # Who asked may have hung up, and nobody else needs to know.
+            # The client may have hung up, and the error concerns no other.
             done.exception()
 
     def forget(self, source: QueueId) -> None:
@@ -200,7 +200,7 @@ class DeadLetterMover:
             ticket = self._write(entry, partial(self._finish_move, task, source, pairs, targets))
             if ticket is not None:
                 await ticket
-        source.stir()
+        source.notify()
         return reason
 
     def _direct(
@@ -239,7 +239,7 @@ class DeadLetterMover:
         else:
             task.moved += len(pairs)
             _settle(source, pairs, targets.__getitem__)
-        source.stir()
+        source.notify()
 
     async def _end(self, task: MoveTask, status: MoveStatus, reason: str | None = None) -> None:
         def finish(error: Exception | None) -> None:
@@ -261,17 +261,17 @@ def _settle(queue: Queue, pairs: Sequence[Pair], target_of: Callable[[int], Queu
     for target, records in arrived.items():
         if not target.is_gone:
             target.state.add(records)
-            target.stir()
+            target.notify()
 
 
-# Upkeep: what queues notice by themselves, written down: burials and expiries.
+# Upkeep: what queues notice by themselves, written down: dead letters and expiries.
 
 # An expiry whose write failed is tried again after this long.
 _UPKEEP_RETRY_S = 5.0
 
 
 class Upkeep:
-    """Every queue's caretaker."""
+    """The upkeep of all queues."""
 
     def __init__(
         self,
@@ -284,26 +284,26 @@ class Upkeep:
         self._find = find
         self._mover = mover
         self._write = write
-        self._burial: asyncio.Future[None] | None = None
+        self._last_move: asyncio.Future[None] | None = None
 
     def dead_after(self, queue: Queue) -> float:
-        """After how many deliveries a message is buried: never, when there is nowhere to."""
+        """After how many deliveries a message is dead; never without a dead-letter queue."""
         redrive = queue.settings.redrive
         if redrive is None or self._find(redrive.target) is None:
             return inf
         return redrive.max_receive_count
 
-    def bury(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
+    def dead_letter(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
         """Move what had its last delivery to the dead-letter queue."""
         redrive = queue.settings.redrive
         target = None if redrive is None else self._find(redrive.target)
         assert target is not None, "dead_after looked"
-        self._burial = self._mover.bury(queue, target, records)
+        self._last_move = self._mover.dead_letter(queue, target, records)
 
-    async def wait_for_burials(self) -> None:
-        """Return when all burials so far are written, or have failed."""
-        if self._burial is not None:
-            await asyncio.wait([self._burial])
+    async def wait_for_moves(self) -> None:
+        """Return when all moves so far are written, or have failed."""
+        if self._last_move is not None:
+            await asyncio.wait([self._last_move])
 
     def expire(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
         """Delete what is past its retention."""
@@ -315,6 +315,6 @@ class Upkeep:
             else:
                 queue.state.restore(records, now_s=self._clock.now_s())
                 queue.state.expiry_hint_s = self._clock.time_s() + _UPKEEP_RETRY_S
-            queue.stir()
+            queue.notify()
 
         self._write(Deleted(records), finish)

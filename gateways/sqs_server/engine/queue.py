@@ -1,4 +1,4 @@
-"""A queue: its state, those who wait for its messages, and its timers."""
+"""A queue: its state, its waiting receivers, and its timers."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ MAX_IN_FLIGHT_COUNT = 120_000
 TICK_S = 1e-6
 
 
-class Caretaker(Protocol):
-    """Who writes down what a queue noticed by itself."""
+class UpkeepPort(Protocol):
+    """Writes down what a queue noticed by itself."""
 
-    def bury(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
+    def dead_letter(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
         """Messages in limbo had their last delivery."""
 
     def expire(self, queue: Queue, records: Sequence[SqsRecord]) -> None:
         """The retention of messages, in limbo now, is over."""
 
     def dead_after(self, queue: Queue) -> float:
-        """How many deliveries a message may have before it is buried."""
+        """How many deliveries a message may have before it is dead."""
 
 
 class ReceiveTerms(msgspec.Struct, frozen=True):
@@ -69,8 +69,8 @@ class _WaitingReceive:
 class Queue:
     """Serves waiting receivers, first come first served, when there is something; never polls.
 
-    Messages are handed to the one who has waited longest in the moment they become available,
-    so nobody who asks later can be faster.
+    Messages are handed to the receiver that has waited longest the moment they become available,
+    so a later receive cannot be faster.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Queue:
         settings: SqsQueueSettings,
         clock: Clock,
         identity: FileIdentity,
-        caretaker: Caretaker,
+        upkeep: UpkeepPort,
     ) -> None:
         self.number = number
         self.state = SqsQueueState(settings)
@@ -89,12 +89,12 @@ class Queue:
         self.is_gone = False
         """Whether it is deleted; what arrives late is dropped."""
         self._clock = clock
-        self._caretaker = caretaker
+        self._upkeep = upkeep
         self._waiters: deque[_WaitingReceive] = deque()
         self._is_closed = False
-        self._is_stirring = False
-        self._must_stir_again = False
-        self._visibility_alarm = _Alarm(clock, self.stir)
+        self._is_notifying = False
+        self._must_notify_again = False
+        self._visibility_alarm = _Alarm(clock, self.notify)
         self._retention_alarm = _Alarm(clock, self._retire)
 
     @property
@@ -113,7 +113,7 @@ class Queue:
         return len(self._waiters)
 
     def serve(self, ask: ReceiveTerms) -> tuple[TakenBatch | None, bool]:
-        """Take what is asked for, and say whether messages were buried on the way."""
+        """Take what is asked for, and say whether dead messages were found on the way."""
         now_s = self.promote()
         state = self.state
         if ask.attempt_id is not None and state.is_fifo:
@@ -136,10 +136,10 @@ class Queue:
             visibility_s=ask.visibility_s,
             now_s=now_s,
             time_s=self._clock.time_s(),
-            limit=self._caretaker.dead_after(self),
+            limit=self._upkeep.dead_after(self),
         )
         if dead:
-            self._caretaker.bury(self, dead)
+            self._upkeep.dead_letter(self, dead)
         if taken is not None:
             if ask.attempt_id is not None and state.is_fifo:
                 state.attempts.remember(ask.attempt_id, taken, now_s)
@@ -169,33 +169,33 @@ class Queue:
                 self._waiters.remove(waiter)
 
     def revoke(self, taken: TakenBatch | None) -> None:
-        """Make what reached nobody available again, uncounted."""
+        """Make what was not delivered available again, uncounted."""
         if taken is not None and not taken.is_repeated:
             self.state.revoke(taken)
-            self.stir()
+            self.notify()
 
-    def stir(self) -> None:
-        """Serve those who wait: something has changed, or time has passed."""
-        # A store that writes at once finishes a burial, and stirs, in the middle of a serve.
-        if self._is_stirring:
-            self._must_stir_again = True
+    def notify(self) -> None:
+        """Serve waiting receivers: something has changed, or time has passed."""
+        # A store that writes at once finishes a move, and notifies, in the middle of a serve.
+        if self._is_notifying:
+            self._must_notify_again = True
             return
         if self._waiters:
-            self._is_stirring = True
+            self._is_notifying = True
             try:
                 self.promote()
                 self._serve_waiters()
             finally:
-                self._is_stirring = False
+                self._is_notifying = False
         self._arm()
 
     def _serve_waiters(self) -> None:
-        while self._waiters and self.state.line.has_candidates():
-            self._must_stir_again = False
+        while self._waiters and self.state.order.has_candidates():
+            self._must_notify_again = False
             waiter = self._waiters[0]
             if waiter.served.done() or self._serve_waiter(waiter):
                 self._waiters.popleft()
-            elif not self._must_stir_again:
+            elif not self._must_notify_again:
                 return
 
     def _serve_waiter(self, waiter: _WaitingReceive) -> bool:
@@ -213,17 +213,17 @@ class Queue:
         """Let the queue catch up with the clock, and return the time."""
         now_s = self._clock.now_s()
         state = self.state
-        if state.agenda.may_be_due(now_s + TICK_S):
+        if state.timers.may_be_due(now_s + TICK_S):
             state.promote(now_s + TICK_S)
         time_s = self._clock.time_s() + TICK_S
         if state.expiry_hint_s <= time_s and not self._is_closed:
             records = state.expired(time_s)
             if records:
-                self._caretaker.expire(self, records)
+                self._upkeep.expire(self, records)
         return now_s
 
     def close(self) -> None:
-        """Send every waiter away and disarm the timers, for good."""
+        """Return every waiting receive empty and disarm the timers, for good."""
         self._is_closed = True
         while self._waiters:
             _answer(self._waiters.popleft().served, None)
@@ -232,7 +232,7 @@ class Queue:
 
     def _retire(self) -> None:
         self.promote()
-        self.stir()
+        self.notify()
 
     def _arm(self) -> None:
         if self._is_closed:
@@ -241,7 +241,7 @@ class Queue:
         if hint_s < self._retention_alarm.due_s:
             self._retention_alarm.arm(hint_s, hint_s - self._clock.time_s())
         if self._waiters:
-            due_s = self.state.agenda.next_due_s()
+            due_s = self.state.timers.next_due_s()
             if due_s < self._visibility_alarm.due_s:
                 self._visibility_alarm.arm(due_s, due_s - self._clock.now_s())
 
@@ -280,8 +280,8 @@ def _answer(served: asyncio.Future[TakenBatch | None], taken: TakenBatch | None)
 # Receipts: which message one stands for, and whether it still counts.
 #
 # Standard queues are lenient, as AWS is: any receipt of a message deletes it, or changes its
-# visibility, late or not and whoever has it by now. FIFO queues honour only the newest receipt,
-# and only while its message is in flight.
+# visibility, late or not and even if another consumer has it. FIFO queues honour only the newest
+# receipt, and only while its message is in flight.
 
 MAX_IN_FLIGHT_S = 43_200
 """SQS lets a message be in flight for twelve hours in total."""

@@ -12,7 +12,7 @@ import attrs
 from ..model import QueueId
 
 if TYPE_CHECKING:
-    from .line import Group
+    from .delivery_order import Group
 
 
 class RecordPhase(IntEnum):
@@ -48,7 +48,7 @@ class SqsRecord:
     """The number its message id is made of: `seq`, or what that was before a redrive."""
     body: str = attrs.field(repr=False)
     extra: bytes | None = attrs.field(repr=False)
-    """The rest, packed by `codec`: unpacked only for who receives it."""
+    """The rest, packed by `codec`: unpacked only for its receiver."""
     group: str | None
     source: str | None
     """ARN of the queue whose redrive policy moved it here."""

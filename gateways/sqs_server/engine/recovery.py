@@ -21,8 +21,8 @@ from .engine import SqsEngine
 from .leases import NotedLease
 from .queue import Queue
 from .record import FileIdentity, MoveStatus, MoveTask, SqsRecord, TimedHold
-from .scribe import CORRUPTED, KEY, RESERVED
 from .state import hide
+from .statements import CORRUPTED, KEY, RESERVED
 
 # With fewer, the collector is no burden; what it is told to overlook is never freed in cycles.
 _WORTH_FREEZING = 100_000
@@ -60,7 +60,7 @@ def recover(
     connection: Connection,
     read_leases: Callable[[int], Mapping[int, NotedLease]] = lambda key: {},
 ) -> RecoveredState:
-    """Fill an empty engine from the file. Blocks: nobody else knows the engine yet."""
+    """Fill an empty engine from the file. Blocks: the engine is not shared yet."""
     meta = dict(connection.execute("SELECT name, value FROM meta"))
     engine.identity = FileIdentity(meta[KEY])
     recovered = RecoveredState()

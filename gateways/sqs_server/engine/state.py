@@ -1,8 +1,8 @@
 """One queue as a pure state machine: no await, no clock, no log; times are arguments.
 
-`record.RecordPhase` has the transitions, `line.py` the order. Whatever removes a
+`record.RecordPhase` has the transitions, `delivery_order.py` the order. Whatever removes a
 message takes two steps so that it can be written down in between: the message goes to limbo,
-where nobody receives it, and then `remove` or, when the write failed, `restore`.
+where it cannot be received, and then `remove` or, when the write failed, `restore`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .deduplication import (
     key_in_group,
     key_in_queue,
 )
-from .line import FifoLine, SqsOrder, StandardLine
+from .delivery_order import FifoOrder, SqsOrder, StandardOrder
 from .record import (
     DELAYED,
     GONE,
@@ -46,19 +46,19 @@ class SqsQueueState:
         self.is_fifo = settings.address.is_fifo
         self.records: dict[int, SqsRecord] = {}
         """Every message, oldest first."""
-        self.agenda = HoldTimers()
+        self.timers = HoldTimers()
         self.ages = Ages(self.records)
         self.deduplication = KeyWindow()
         self._scope = DeduplicationScope(settings.deduplicates_per_group)
         self.attempts = Attempts()
-        self.line: SqsOrder = FifoLine() if self.is_fifo else StandardLine()
+        self.order: SqsOrder = FifoOrder() if self.is_fifo else StandardOrder()
         self.expiry_hint_s = inf
         """No message's retention ends before this Unix time."""
         self._counts = [0, 0, 0, 0, 0]
 
     @property
     def in_flight_count(self) -> int:
-        """How many messages somebody works on, or is removing."""
+        """How many messages are in flight, or being removed."""
         return self._counts[IN_FLIGHT] + self._counts[LIMBO]
 
     # Sending.
@@ -115,7 +115,7 @@ class SqsQueueState:
 
     def add(self, records: Iterable[SqsRecord], delays: Iterable[TimedHold] = ()) -> None:
         """Store records in the order of their numbers, and the holds of those delayed."""
-        known, append, ages, counts = self.records, self.line.append, self.ages, self._counts
+        known, append, ages, counts = self.records, self.order.append, self.ages, self._counts
         oldest_s = self.expiry_hint_s - self.settings.retention_s
         for record in records:
             known[record.seq] = record
@@ -130,7 +130,7 @@ class SqsQueueState:
                 oldest_s = sent_at_s
         self.expiry_hint_s = oldest_s + self.settings.retention_s
         for hold in delays:
-            self.agenda.add(hold)
+            self.timers.add(hold)
 
     # Receiving.
 
@@ -142,9 +142,9 @@ class SqsQueueState:
         Those that were received `limit` times already go to limbo instead, and are returned
         apart, for the shell to move them.
         """
-        if not self.line.has_candidates():
+        if not self.order.has_candidates():
             return None, []
-        records, dead = self.line.take(max_count, limit)
+        records, dead = self.order.take(max_count, limit)
         counts = self._counts
         for record in dead:
             record.phase = LIMBO
@@ -160,7 +160,7 @@ class SqsQueueState:
             if not record.first_at_s:
                 record.first_at_s = time_s
         counts[IN_FLIGHT] += len(records)
-        self.agenda.add(hold)
+        self.timers.add(hold)
         return TakenBatch(records, [r.receive_count for r in records], hold), dead
 
     def repeat(self, taken: TakenBatch, *, visibility_s: float, now_s: float) -> TakenBatch:
@@ -170,11 +170,11 @@ class SqsQueueState:
         self.attempts.replace(taken, repeated)
         for record in taken.records:
             self._rehide(record, hold)
-        self.agenda.add(hold)
+        self.timers.add(hold)
         return repeated
 
     def revoke(self, taken: TakenBatch) -> None:
-        """Undo a `take` that reached nobody: nothing is hidden, nothing counted."""
+        """Undo a `take` that was not delivered: nothing is hidden, nothing counted."""
         for record in taken.records:
             if record.phase == IN_FLIGHT and record.hold is taken.hold:
                 record.receive_count -= 1
@@ -201,18 +201,18 @@ class SqsQueueState:
                 hold = holds[key] = TimedHold(now_s + visibility_s, [], taken_s, holder=holder)
             self._keep_in_flight(record, hold)
         for hold in holds.values():
-            self.agenda.add(hold)
+            self.timers.add(hold)
 
     def resume(self, records: Iterable[SqsRecord], hold: TimedHold) -> None:
         """Have messages in flight that were so when the server before this one crashed."""
         for record in records:
             self._keep_in_flight(record, hold)
-        self.agenda.add(hold)
+        self.timers.add(hold)
 
     def _keep_in_flight(self, record: SqsRecord, hold: TimedHold) -> None:
         if record.phase == VISIBLE:
             self._enter(record, IN_FLIGHT)
-            self.line.withdraw(record)
+            self.order.withdraw(record)
         self._rehide(record, hold)
         hold.records.append(record)
 
@@ -220,22 +220,22 @@ class SqsQueueState:
         """Make a message in flight or in limbo visible."""
         self._unhold(record)
         self._enter(record, VISIBLE)
-        self.line.put_back(record)
+        self.order.put_back(record)
 
     def promote(self, now_s: float) -> None:
         """Do what time has brought: delays that are over, receives that ran out."""
-        for hold in self.agenda.pop_due(now_s):
+        for hold in self.timers.pop_due(now_s):
             for record in hold.records:
                 if record.hold is not hold:
                     continue
                 if record.phase == DELAYED:
                     record.hold = None
                     self._enter(record, VISIBLE)
-                    self.line.surface(record)
+                    self.order.surface(record)
                 elif record.phase == IN_FLIGHT:
                     record.hold = None
                     self._enter(record, VISIBLE)
-                    self.line.put_back(record)
+                    self.order.put_back(record)
             hold.left = 0
             if self.is_fifo:
                 self.attempts.drop(hold)
@@ -243,7 +243,7 @@ class SqsQueueState:
     # Removing.
 
     def send_to_limbo(self, records: Iterable[SqsRecord]) -> None:
-        """Keep messages from everybody until their removal is written down."""
+        """Keep messages from all receivers until their removal is written down."""
         for record in records:
             if record.phase == LIMBO:
                 continue
@@ -252,18 +252,18 @@ class SqsQueueState:
             self._counts[LIMBO] += 1
             record.phase = LIMBO
             if phase != IN_FLIGHT:
-                self.line.withdraw(record)
+                self.order.withdraw(record)
 
     def take_to_limbo(self, max_count: int) -> list[SqsRecord]:
         """Take the next visible messages out, to be moved to another queue."""
-        records, _ = self.line.take(max_count, inf)
+        records, _ = self.order.take(max_count, inf)
         for record in records:
             self._enter(record, LIMBO)
         return records
 
     def remove(self, records: Iterable[SqsRecord]) -> None:
         """Remove messages in limbo for good; those gone already are skipped."""
-        known, release = self.records, self.line.release
+        known, release = self.records, self.order.release
         for record in records:
             if record.phase == LIMBO:
                 del known[record.seq]
@@ -285,7 +285,7 @@ class SqsQueueState:
                 self._enter(record, IN_FLIGHT)
             else:
                 self._enter(record, DELAYED)
-                self.line.put_back(record)
+                self.order.put_back(record)
 
     def postpone(self, records: Sequence[SqsRecord], *, until_s: float) -> None:
         """Hide messages in limbo for a while, to decide on them anew afterwards."""
@@ -296,7 +296,7 @@ class SqsQueueState:
                 self._rehide(record, hold)
                 hold.records.append(record)
         if hold.left:
-            self.agenda.add(hold)
+            self.timers.add(hold)
 
     def expired(self, time_s: float) -> list[SqsRecord]:
         """Send the messages to limbo whose retention is over."""
@@ -353,9 +353,9 @@ class SqsQueueState:
                 self._enter(record, DELAYED)
             else:
                 self._enter(record, VISIBLE)
-                self.line.surface(record)
+                self.order.surface(record)
         for hold in holds.values():
-            self.agenda.add(hold)
+            self.timers.add(hold)
 
     def clear(self, below: int) -> int:
         """Remove every message, in flight or not, and return how many there were.
@@ -369,8 +369,8 @@ class SqsQueueState:
             record.hold = None
         self.records.clear()
         self.ages.clear()
-        self.line.clear()
-        self.agenda.clear()
+        self.order.clear()
+        self.timers.clear()
         self.attempts.clear()
         self.deduplication.clear(below)
         self.expiry_hint_s = inf
@@ -395,7 +395,7 @@ class SqsQueueState:
     def _unhold(self, record: SqsRecord) -> None:
         hold, record.hold = record.hold, None
         if hold is not None and hold.release():
-            self.agenda.note_stale()
+            self.timers.note_stale()
             if self.is_fifo:
                 self.attempts.drop(hold)
 
@@ -445,7 +445,7 @@ class Ages:
     def __init__(self, records: Mapping[int, SqsRecord]) -> None:
         self._records = records
         self.latest_s = -inf
-        """When the last message in order was sent: whoever adds one keeps this up to date."""
+        """When the last message in order was sent: code that adds one keeps this up to date."""
         self._elders: list[tuple[float, int]] = []
 
     def note_elder(self, record: SqsRecord) -> None:
@@ -493,7 +493,7 @@ class Ages:
             heappush(elders, entry)
 
 
-# The agenda: which holds end by the mere passing of time, soonest first.
+# Timers: which holds end by the mere passing of time, soonest first.
 
 # Below this many stale entries rebuilding the heap costs more than it frees.
 
@@ -501,7 +501,7 @@ class Ages:
 class HoldTimers:
     """Holds by the time they end.
 
-    A hold nobody is under is stale: skipped, and swept once stale ones are the majority, so
+    A hold without messages is stale: skipped, and swept once stale ones are the majority, so
     that a million deleted messages leave nothing behind.
     """
 
@@ -543,7 +543,7 @@ class HoldTimers:
             yield heappop(self._heap)[2]
 
     def receives(self) -> Iterator[TimedHold]:
-        """The holds of receives that somebody is under, in no order."""
+        """The holds of receives that have messages, in no order."""
         return (hold for _, _, hold in self._heap if hold.left and hold.taken_s)
 
     def clear(self) -> None:

@@ -27,7 +27,7 @@ from .entries import Entry, NullStore, Store
 from .leases import LeaseFile, NotedLease, lease_paths, read_leases
 from .record import FileIdentity, SqsRecord, TimedHold
 from .recovery import Corrupted, RecoveredState, recover, set_aside
-from .scribe import FORGET_ORPHANS, KEY, SCHEMA, take_down
+from .statements import FORGET_ORPHANS, KEY, SCHEMA, statements_of
 
 _log = get_logger("gateways.sqs_server")
 
@@ -68,7 +68,7 @@ class SqsStore:
 
     def write(self, entry: Entry, done: Done) -> asyncio.Future[None]:
         assert self._journal is not None, "open it first"
-        return self._journal.append(take_down(entry), done)
+        return self._journal.append(statements_of(entry), done)
 
     def note_receive(self, hold: TimedHold, records: Sequence[SqsRecord], offset_s: float) -> None:
         if self._leases is not None:
@@ -122,11 +122,13 @@ class SqsStore:
         return self._lock.try_acquire()
 
     async def _fill(self, engine: SqsEngine, database: Database) -> None:
-        # A new file gets its key before anybody is given an id made of it.
+        # A new file gets its key before any id is made of it.
         key = FileIdentity.new().key
         await database.commit([Statement("INSERT OR IGNORE INTO meta VALUES (?, ?)", [(KEY, key)])])
         recovered = await self._recover(engine, database)
-        lost = [each for each in recovered.corrupted if engine.grave_of(each.number) is None]
+        lost = [
+            each for each in recovered.corrupted if engine.dead_letter_queue_of(each.number) is None
+        ]
         if lost:
             await self._set_aside(engine, database, lost)
         if recovered.orphans:
@@ -135,11 +137,11 @@ class SqsStore:
         self._journal.start()
         for each in recovered.corrupted:
             if each not in lost:
-                self._bury(engine, each)
+                self._dead_letter(engine, each)
         for task in recovered.tasks:
             engine.mover.start(task)
         for queue in engine.queues.values():
-            queue.stir()
+            queue.notify()
 
     async def _set_aside(
         self, engine: SqsEngine, database: Database, lost: Sequence[Corrupted]
@@ -158,9 +160,9 @@ class SqsStore:
                 path=str(self.path),
             )
 
-    def _bury(self, engine: SqsEngine, corrupted: Corrupted) -> None:
+    def _dead_letter(self, engine: SqsEngine, corrupted: Corrupted) -> None:
         id = engine.identity.message_id(corrupted.record.origin)
-        queue, target = engine.bury_corrupted(corrupted.number, corrupted.record)
+        queue, target = engine.dead_letter_corrupted(corrupted.number, corrupted.record)
         _log.error(
             vocabulary.MESSAGE_CORRUPTED,
             message_id=id,

@@ -241,7 +241,7 @@ _POLL_S: Final = 20.0
 _RETRY: Final = Backoff(
     initial=timedelta(milliseconds=100), maximum=timedelta(seconds=1), jitter=0.5
 )
-"""For a queue that is gone or a disk that is full: someone at this machine is about to fix it."""
+"""For a queue that is gone or a disk that is full: an operator is about to fix it."""
 _REFUSALS: Final = (StorageFailed, SqsError)
 
 
@@ -311,7 +311,7 @@ class Gatherer:
             await self._wait_after_failure()
             return []
         if not messages and self._clock.now_s() < ends_at_s:
-            # Sent home early: the queue is being deleted, or the server closes.
+            # Returned early: the queue is being deleted, or the server closes.
             await self._wait_after_failure()
             return []
         self._failures = 0

@@ -286,7 +286,7 @@ class FunctionExited(Exception):
 class Contained:
     """Lets these errors pass, and turns all others into FunctionExited.
 
-    Otherwise they end the thread, whose future nobody would ever complete, or an event loop.
+    Otherwise they end the thread, whose future would never complete, or an event loop.
     """
 
     def __init__(self, *passing: type[BaseException]) -> None:

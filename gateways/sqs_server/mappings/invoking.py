@@ -43,7 +43,7 @@ class Invoker:
 
         Cancelled, it leaves the import behind: a module may wait for ever while it is imported.
         """
-        # A thread of its own, which ends with it: who loads may never come to invoke.
+        # A thread of its own, which ends with it: code that is loaded may never be invoked.
         thread = DaemonThreads(1, f"{self._name}-import")
         future = thread.submit(self._code.load)
         thread.shutdown()

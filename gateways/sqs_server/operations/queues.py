@@ -68,7 +68,7 @@ class QueueOperations:
         queue = self.engine.find(address)
         if queue is None:
             queue = await self.engine.create(self._new_settings(address, raw, call.parameters))
-        # Compared after it was made, too: somebody else may have been making it.
+        # Compared after it was made, too: another request may have been making it.
         after = parse_attributes(address, raw, before=queue.settings)
         differing = differing_attribute(queue.settings, after, list(raw))
         if differing is not None:
@@ -153,7 +153,7 @@ class QueueOperations:
         return {}
 
     async def purge_queue(self, call: Call) -> Mapping[str, Any]:
-        """Every message, whoever holds it."""
+        """Every message, in flight or not."""
         queue = find_queue(self.engine, call)
         address = queue.settings.address
         now_s = self.clock.now_s()

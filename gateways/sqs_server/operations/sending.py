@@ -162,7 +162,7 @@ class Outgoing(msgspec.Struct):
 
 
 class SendTerms(msgspec.Struct, frozen=True):
-    """What the messages of one call have in common: the queue's terms, and who sends."""
+    """What the messages of one call have in common: the queue's terms, and the sender."""
 
     settings: SqsQueueSettings
     is_fifo: bool

@@ -1,4 +1,4 @@
-"""The query protocol's answers in JSON, for who asks so: the XML's elements, with maps as lists.
+"""The query protocol's answers in JSON, on request: the XML's elements, with maps as lists.
 
 Not AWS JSON 1.0. SDKs do not use it; people with a browser or curl do. As on AWS, what is absent is
 null, and two lists are written with a small letter.

@@ -17,7 +17,7 @@ from gateways.sqs_server.engine import SqsEngine, SqsStore, recovery
 from gateways.sqs_server.engine.codec import pack_settings
 from gateways.sqs_server.engine.entries import Entry, QueuePurged, QueueRemoved, StoredContent
 from gateways.sqs_server.engine.record import SqsRecord
-from gateways.sqs_server.engine.scribe import KEY, SCHEMA, take_down
+from gateways.sqs_server.engine.statements import KEY, SCHEMA, statements_of
 from gateways.sqs_server.settings import SqsQueueSettings
 from pump.testing.virtual_clock import VirtualClock
 
@@ -37,7 +37,7 @@ def steps_to_write(connection: sqlite3.Connection, entry: Entry) -> int:
     """How many thousands of instructions of SQLite's machine an entry takes."""
     thousands: list[None] = []
     connection.set_progress_handler(lambda: thousands.append(None), 1_000)
-    for run in take_down(entry):
+    for run in statements_of(entry):
         run.write(connection)
     connection.set_progress_handler(None, 0)
     return len(thousands)
@@ -141,4 +141,4 @@ def test_when_many_queues_have_delayed_messages_then_recovery_looks_at_each_once
         lines = lines_run(str(recovery.__file__), lambda: recovery.recover(engine, connection))
 
         assert lines < 40_000, "some per message, and not one per message and queue"
-        assert {len(queue.state.agenda) for queue in engine.queues.values()} == {5}
+        assert {len(queue.state.timers) for queue in engine.queues.values()} == {5}

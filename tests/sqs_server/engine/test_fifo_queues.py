@@ -337,4 +337,4 @@ async def test_when_all_of_a_group_is_gone_then_nothing_of_it_is_kept(shop: Shop
     await shop.engine.send(shop.queue, [message])
     await shop.delete(*await shop.receive())
 
-    assert not vars(shop.queue.state.line)["_groups"]
+    assert not vars(shop.queue.state.order)["_groups"]

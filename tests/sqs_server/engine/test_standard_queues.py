@@ -310,5 +310,5 @@ async def test_when_many_are_deleted_while_visible_then_nothing_of_them_is_kept(
     await shop.delete(*got[:499])
 
     assert shop.counts() == (1, 0, 0)
-    assert len(shop.queue.state.agenda) == 0
+    assert len(shop.queue.state.timers) == 0
     assert await shop.bodies() == ["499"]

@@ -126,10 +126,10 @@ def test_when_a_request_of_the_owner_goes_wrong_then_its_write_stands(
 ) -> None:
     """R15, R48, T8."""
     s3 = a_bucket()
-    tenancy = held(s3)
+    handle = held(s3)
     later = a_lease(expires_s=200.0)
 
-    verdict = play(operation(tenancy, later), s3, [*[LOST] * place, fault])
+    verdict = play(operation(handle, later), s3, [*[LOST] * place, fault])
 
     assert verdict == WrittenObject(s3.objects[KEY].etag)
     assert stored(s3) == later
@@ -142,9 +142,9 @@ def test_when_a_request_of_an_ack_goes_wrong_then_the_message_is_done(
 ) -> None:
     """R5, T8: and the verdict is not that it was lost without a look."""
     s3 = a_bucket()
-    tenancy = held(s3)
+    handle = held(s3)
 
-    verdict = play(ack(tenancy), s3, [*[LOST] * place, fault])
+    verdict = play(ack(handle), s3, [*[LOST] * place, fault])
 
     assert s3.objects[KEY].body == b""
     assert isinstance(verdict, WrittenObject) or (isinstance(verdict, Lost) and verdict.found)
@@ -170,9 +170,9 @@ def test_when_a_lease_was_taken_over_then_its_old_owner_can_do_nothing(act: str)
 def test_when_a_renewal_got_no_answer_then_the_owner_goes_on_from_what_it_wrote(act: str) -> None:
     """T8: a 412 after a lost answer may be one's own write."""
     s3 = a_bucket()
-    tenancy = held(s3)
-    play(renew(tenancy, a_lease(expires_s=150.0)), s3)
-    doubtful = LeaseHandle(key=KEY, etag=tenancy.etag, lease=tenancy.lease, is_doubtful=True)
+    handle = held(s3)
+    play(renew(handle, a_lease(expires_s=150.0)), s3)
+    doubtful = LeaseHandle(key=KEY, etag=handle.etag, lease=handle.lease, is_doubtful=True)
 
     verdict = play(_act(act, doubtful), s3)
 
@@ -183,10 +183,10 @@ def test_when_a_renewal_got_no_answer_then_the_owner_goes_on_from_what_it_wrote(
 def test_when_a_late_copy_of_a_renewal_arrives_then_it_finds_another_version() -> None:
     """T8: equal bodies would have equal ETags; a nonce makes each version its own."""
     s3 = a_bucket()
-    tenancy = held(s3)
+    handle = held(s3)
     first, second = a_lease(expires_s=150.0), a_lease(expires_s=150.0)
-    late = next(renew(tenancy, first))
-    renewed = play(renew(tenancy, first), s3)
+    late = next(renew(handle, first))
+    renewed = play(renew(handle, first), s3)
     assert isinstance(renewed, WrittenObject)
     play(renew(LeaseHandle(key=KEY, etag=renewed.etag, lease=first), second), s3)
 
@@ -343,11 +343,11 @@ def test_when_a_removal_gets_no_answer_then_leases_stay() -> None:
     assert KEY in s3.objects
 
 
-def _act(act: str, tenancy: LeaseHandle) -> Any:
+def _act(act: str, handle: LeaseHandle) -> Any:
     if act == "ack":
-        return ack(tenancy)
+        return ack(handle)
     operation = renew if act == "renew" else hand_back
-    return operation(tenancy, a_lease(expires_s=300.0))
+    return operation(handle, a_lease(expires_s=300.0))
 
 
 def test_when_repeated_then_a_fault_is_a_412_that_may_be_ours() -> None:

@@ -106,8 +106,8 @@ async def test_when_a_lease_was_taken_over_then_the_store_refuses_whoever_slept(
     [held] = await take(sleeper)
     await world.clock.advance(OVER_S)
     [again] = await take(other)
-    holding = sleeper._desk.holdings._by_receipt[held.receipt]
-    holding.deadline_s = world.clock.now_s() + LEASE_S
+    lease = sleeper._context.held_leases._by_receipt[held.receipt]
+    lease.deadline_s = world.clock.now_s() + LEASE_S
 
     [refusal] = await sleeper.settle([Settlement(held, action)])  # type: ignore[arg-type]
 
@@ -125,8 +125,8 @@ async def test_when_a_machine_slept_and_its_ack_is_in_doubt_then_the_next_owner_
     [held] = await take(sleeper)
     await world.clock.advance(OVER_S)
     [again] = await take(other)
-    holding = sleeper._desk.holdings._by_receipt[held.receipt]
-    holding.deadline_s = world.clock.now_s() + LEASE_S
+    lease = sleeper._context.held_leases._by_receipt[held.receipt]
+    lease.deadline_s = world.clock.now_s() + LEASE_S
     world.stores[0].faults.append((lambda request: isinstance(request, Put), fault))
 
     settling = asyncio.create_task(sleeper.settle([Settlement(held, ACK)]))

@@ -8,9 +8,9 @@ from gateways._engine.settings import EngineSettings
 from gateways.s3.log.entries import (
     UNCOUNTED,
     Adopt,
-    Buried,
     CommitEntry,
     Configure,
+    DeadLettered,
     ExtendOperation,
     Lot,
     Op,
@@ -106,8 +106,8 @@ class RandomLog:
         chance = self._chance
         choices: list[Op] = [
             Adopt(),
-            Buried(tuple(replica.dead)),
-            Buried((1, 2, 3)),
+            DeadLettered(tuple(replica.dead)),
+            DeadLettered((1, 2, 3)),
             Sweep(chance.choice([0.0, -1.0])),
             *([PurgeOperation()] if chance.random() < 0.2 else []),
             *([self._reconfigured()] if chance.random() < 0.5 else []),

@@ -141,7 +141,7 @@ class Writer:
             new_nonce=lambda: f"{self.name}-{next(self.bench._names)}",
         )
         committed = self.run(steps)
-        self.follower.take_news()
+        self.follower.take_applied()
         return committed
 
 

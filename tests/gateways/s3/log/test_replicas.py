@@ -20,8 +20,8 @@ from gateways.s3.log.entries import (
 )
 from gateways.s3.log.follower import restore, take_snapshot
 from gateways.s3.log.state import (
-    BURIAL_S,
     MAX_WRITERS,
+    MOVE_S,
     PurgeResult,
     Refusals,
     Replica,
@@ -166,7 +166,7 @@ def test_when_a_message_had_its_last_delivery_then_one_writer_looks_after_it_at_
 
     assert applied.dead == (1,)
     assert replica.dead[1].writer == "ann"
-    assert replica.dead[1].until_s == 11.0 + BURIAL_S
+    assert replica.dead[1].until_s == 11.0 + MOVE_S
     assert from_a_snapshot(replica).stats(11.0).in_flight == 1
 
 

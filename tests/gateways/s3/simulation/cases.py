@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import attrs
 
 from gateways.s3.layout import Layout, QueueDescription, S3QueueSettings, StoredQueue, Surroundings
-from gateways.s3.leases import scouting
+from gateways.s3.leases import discovery
 from gateways.s3.leases.queue import LeasedQueue
 from gateways.s3.log import commit, committer, state
 from gateways.s3.log.queue import LoggedQueue
@@ -25,7 +25,7 @@ doubt (4 s), a pause in its midst (6 s), and the last copy's way (4 s)."""
 @contextmanager
 def _hurried_leases() -> Iterator[None]:
     """Leases that are cleaned up, and looked at anew, within seconds."""
-    with changed(scouting, _RELIST_S=4.0, _SWEEP_S=6.0, _GAP_S=3.0):
+    with changed(discovery, _RELIST_S=4.0, _SWEEP_S=6.0, _GAP_S=3.0):
         yield
 
 
@@ -35,7 +35,7 @@ def _hurried_log() -> Iterator[None]:
     with (
         changed(commit, ROLL_BYTES=200, SNAPSHOT_BYTES=400),
         changed(committer, SWEEP_S=8.0),
-        changed(state, BURIAL_S=4.0),
+        changed(state, MOVE_S=4.0),
     ):
         yield
 

@@ -1,4 +1,4 @@
-"""The line of a standard queue: which visible message comes next.
+"""Delivery order of a standard queue: which visible message comes next.
 
 Best-effort order: new messages in the order they came, behind those that came back. AWS puts a
 message that was received three times and never deleted at the back, so that a poisonous one
@@ -47,13 +47,13 @@ class SqsOrder(Protocol):
         """Whether `take` could find something; it may still find nothing."""
 
     def clear(self) -> None:
-        """Forget everybody."""
+        """Remove every message."""
 
 
-class StandardLine:
+class StandardOrder:
     """Two queues in one: those that came back, oldest first, and then the fresh ones.
 
-    Nobody is removed from the middle: who is not visible when the turn comes has left.
+    Nothing is removed from the middle: a message that is not visible at its turn is skipped.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class StandardLine:
 
     def take(self, max_count: int, limit: float) -> tuple[list[SqsRecord], list[SqsRecord]]:
         fresh, returned = self._fresh, self._returned
-        # By number: the phase changes only after the take, and somebody may stand here twice.
+        # By number: the phase changes only after the take, and a message may stand here twice.
         taken: dict[int, SqsRecord] = {}
         dead: dict[int, SqsRecord] = {}
         while len(taken) < max_count and (returned or fresh):
@@ -100,7 +100,7 @@ class StandardLine:
             self._stale = 0
 
     def release(self, record: SqsRecord) -> None:
-        """Nothing is kept of those who left."""
+        """Nothing is kept of messages that were taken."""
 
     def clear(self) -> None:
         self._fresh.clear()
@@ -108,7 +108,7 @@ class StandardLine:
         self._stale = 0
 
 
-# The line of a FIFO queue: message groups that take turns, strict order within each.
+# Delivery order of a FIFO queue: message groups that take turns, strict order within each.
 #
 # A message may be delivered when no earlier one of its group is hidden, except by the same
 # receive. So a group rests while a delivered message is neither deleted nor visible again, and
@@ -127,7 +127,7 @@ class Group:
     held: list[int] = attrs.field(factory=list)
     """Numbers of those in flight or in limbo: hardly more than one receive takes."""
     is_queued: bool = False
-    """Whether it stands in the line of groups."""
+    """Whether it is among the groups that wait for their turn."""
 
     @property
     def first(self) -> SqsRecord | None:
@@ -177,7 +177,7 @@ class Group:
             waiting.insert(position, record)
 
 
-class FifoLine:
+class FifoOrder:
     """The groups of one queue, in the order in which they will be asked."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The line: which available message comes next.
+"""Delivery order: which available message comes next.
 
 READY messages stand in the deque of fresh ones when they never left it, else in a heap of
 offered ones by rank. Members of an ordering domain wait in their domain, which offers only its
@@ -138,7 +138,7 @@ class DeliveryOrder:
     def take_locked(self, domain: OrderingGroup, max_count: int) -> list[Record]:
         """Take from a domain that the caller has locked."""
         taken = domain.take_ready(max_count)
-        # Where everybody has sessions, nobody comes across the offers that locks made void.
+        # With sessions only, no ordinary receive drops the offers that locks made void.
         self._void_count += sum(record.is_offered for record in taken)
         if self._void_count > _WORTH_SWEEPING and 2 * self._void_count > len(self._offered):
             self._sweep_offers()
@@ -150,7 +150,7 @@ class DeliveryOrder:
         records: Iterable[Record],
         locks: Iterable[LockedSession] = (),
     ) -> None:
-        """Form the line anew from all messages of the queue, under other settings."""
+        """Rebuild the order from all messages of the queue, under other settings."""
         self.clear()
         self._is_lifo, self._is_strict = settings.is_lifo, settings.is_strict
         for lock in locks:
@@ -163,7 +163,7 @@ class DeliveryOrder:
             self.append(record)
 
     def clear(self) -> None:
-        """Forget everybody."""
+        """Remove every message."""
         self._fresh.clear()
         self._offered.clear()
         self._domains.clear()

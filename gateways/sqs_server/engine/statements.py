@@ -1,4 +1,4 @@
-"""The scribe: an entry as rows. Taken down at once, for records change afterwards."""
+"""An entry as SQL statements, made at once, for records change afterwards."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FORGET_ORPHANS = [
 _FEW = 5_000
 
 
-def take_down(entry: Entry) -> list[Statement]:
+def statements_of(entry: Entry) -> list[Statement]:
     """The statements that make the entry durable, in order."""
     match entry:
         case MessagesSent():
