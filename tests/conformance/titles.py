@@ -133,7 +133,7 @@ INSTEAD = (
             "test_when_everything_happens_at_once_then_nothing_is_lost_or_doubled",
             f"{_CONTRACT}/concurrency.py::"
             "test_when_many_ask_for_one_message_then_one_gets_it_and_the_others_do_not_see_it",
-            f"{_CONTRACT}/groups.py::"
+            f"{_CONTRACT}/ordering.py::"
             "test_when_many_consume_groups_at_once_then_each_group_stays_in_order",
         ),
     ),
