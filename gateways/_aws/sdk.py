@@ -21,7 +21,7 @@ from pump.secret import revealed
 from pump.tasks import in_thread
 
 from .._kit.versions import Packages, installed
-from .sdk_transport import Client, Held
+from .sdk_transport import Client, HeldConnection
 from .settings import AwsSettings, TransportKind
 from .transport import Reply, Request
 
@@ -171,7 +171,9 @@ class Boto3:
         self._clients.append(client)
         return client
 
-    async def perform(self, client: Client, operation: str, request: Request, held: Held) -> Reply:
+    async def perform(
+        self, client: Client, operation: str, request: Request, held: HeldConnection
+    ) -> Reply:
         work = self._threads.submit(_perform, client, operation, request)
         try:
             return await asyncio.wrap_future(work)
@@ -236,7 +238,9 @@ class Aioboto3:
             _send_once(client)
         return client
 
-    async def perform(self, client: Client, operation: str, request: Request, held: Held) -> Reply:
+    async def perform(
+        self, client: Client, operation: str, request: Request, held: HeldConnection
+    ) -> Reply:
         reply: Reply = await getattr(client, operation)(**request)
         stream = reply.get("Body")
         if stream is not None:

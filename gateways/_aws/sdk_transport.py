@@ -32,7 +32,9 @@ class Sdk(Protocol):
     async def connect(self, service: str) -> Client:
         """Make the client of a service, without network except to find credentials."""
 
-    async def perform(self, client: Client, operation: str, request: Request, held: Held) -> Reply:
+    async def perform(
+        self, client: Client, operation: str, request: Request, held: HeldConnection
+    ) -> Reply:
         """Perform one operation on the connection that is held for it."""
 
     async def aclose(self) -> None:
@@ -248,9 +250,9 @@ class Connections:
         self._free_for_polls = long_poll_limit
         self._patience_s = patience_s
         self._clock = clock
-        self._calls: deque[_Waiter] = deque()
-        self._polls: deque[_Waiter] = deque()
-        self._held: set[Held] = set()
+        self._calls: deque[_WaitingCall] = deque()
+        self._polls: deque[_WaitingCall] = deque()
+        self._held: set[HeldConnection] = set()
         self._idle: asyncio.Future[None] | None = None
         self._is_closed = False
 
@@ -259,12 +261,12 @@ class Connections:
         """How many connections are held, also by threads nobody waits for any more."""
         return self._limit - self._free
 
-    def hold(self, target: str, *, is_long_poll: bool = False) -> Held:
+    def hold(self, target: str, *, is_long_poll: bool = False) -> HeldConnection:
         """`async with connections.hold("orders"): …` holds a connection for the body.
 
         Raises `PoolExhausted` when none became free in time, `ConnectionFailed` when closed.
         """
-        return Held(self, target, is_long_poll)
+        return HeldConnection(self, target, is_long_poll)
 
     async def aclose(self, *, grace_s: float) -> None:
         """Fail those who wait and the long polls at once, the other calls after the grace."""
@@ -288,7 +290,7 @@ class Connections:
 
     # What a Held does.
 
-    async def acquire(self, held: Held) -> None:
+    async def acquire(self, held: HeldConnection) -> None:
         """Take a free connection, or wait in line for one."""
         if self._is_closed:
             raise closed(held.target)
@@ -298,7 +300,7 @@ class Connections:
             await self._wait(held)
         self._held.add(held)
 
-    def let_go(self, held: Held) -> None:
+    def let_go(self, held: HeldConnection) -> None:
         """Count a call as over; its connection may still be busy."""
         self._held.discard(held)
         if self._idle is not None and not self._held and not self._idle.done():
@@ -320,15 +322,15 @@ class Connections:
         while self._free and self._free_for_polls and self._polls:
             self._hand_over(self._polls.popleft())
 
-    def _hand_over(self, waiter: _Waiter) -> None:
+    def _hand_over(self, waiter: _WaitingCall) -> None:
         if waiter.turn.done():
             return
         self._take(waiter.is_long_poll)
         waiter.turn.set_result(None)
 
-    async def _wait(self, held: Held) -> None:
+    async def _wait(self, held: HeldConnection) -> None:
         line = self._polls if held.is_long_poll else self._calls
-        waiter = _Waiter(held.target, held.is_long_poll)
+        waiter = _WaitingCall(held.target, held.is_long_poll)
         line.append(waiter)
         timer = None
         if not held.is_long_poll:
@@ -351,7 +353,7 @@ class Connections:
             raise closed(held.target)
 
 
-class _Waiter:
+class _WaitingCall:
     """One call in line."""
 
     def __init__(self, target: str, is_long_poll: bool) -> None:
@@ -368,7 +370,7 @@ class _Waiter:
         return turn.done() and not turn.cancelled() and turn.exception() is None
 
 
-class Held:
+class HeldConnection:
     """One connection in use; leaving the block gives it back."""
 
     def __init__(self, connections: Connections, target: str, is_long_poll: bool) -> None:
@@ -380,7 +382,7 @@ class Held:
         self._is_aborted = False
         self._is_kept = False
 
-    async def __aenter__(self) -> Held:
+    async def __aenter__(self) -> HeldConnection:
         await self._connections.acquire(self)
         self._task = asyncio.current_task()
         self._cancelling = self._task.cancelling() if self._task else 0

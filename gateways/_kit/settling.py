@@ -29,7 +29,7 @@ Raises when nothing is known of the whole batch; all of it may then be tried aga
 Start = Callable[[Coroutine[Any, Any, list[Refusal]]], "asyncio.Task[list[Refusal]]"]
 
 
-class Settler(Generic[L]):
+class LeaseSettler(Generic[L]):
     """Settles what was received from one queue, each delivery once and as long as it is leased."""
 
     def __init__(

@@ -18,7 +18,14 @@ from .connection import ApiError, JetStream, fault_of
 from .errors import CONSUMER_NOT_FOUND, STREAM_EXISTS
 from .names import SCHEDULING_SERVER, QueueNames
 from .pulls import message_in, next_stored
-from .queue_settings import QUEUE, KnownQueues, QueueSettings, consumer_info, make_consumer, time_s
+from .queue_settings import (
+    QUEUE,
+    KnownQueues,
+    NatsQueueSettings,
+    consumer_info,
+    make_consumer,
+    time_s,
+)
 
 MAX_LOOKS = 8
 """How many queues are asked at once for what they hold."""
@@ -38,7 +45,7 @@ class NatsAdmin:
         """A queue that exists is never changed: creating warns of the differences, validating
         raises them. Another order than the one asked for is always an error.
         """
-        settings = QueueSettings.from_spec(spec)
+        settings = NatsQueueSettings.from_spec(spec)
         if make is MakeChannels.CREATE:
             await self._create(settings)
         elif make is MakeChannels.VALIDATE:
@@ -99,10 +106,12 @@ class NatsAdmin:
         stream = QueueNames.of(queue).stream
         return int((await self._api.call(f"STREAM.PURGE.{stream}", queue=queue))["purged"])
 
-    async def _create(self, settings: QueueSettings) -> None:
+    async def _create(self, settings: NatsQueueSettings) -> None:
         if settings.dead_letter_queue is not None:
             # First, so that there is never a queue whose dead letters have nowhere to go.
-            await self._create(QueueSettings.from_spec(QueueSpec(name=settings.dead_letter_queue)))
+            await self._create(
+                NatsQueueSettings.from_spec(QueueSpec(name=settings.dead_letter_queue))
+            )
         connection = self._api.connection
         await connection.link()
         config = settings.stream(
@@ -120,14 +129,14 @@ class NatsAdmin:
         if differences:
             _log.warning(QUEUE_DIFFERS, queue=settings.names.queue, differences=differences)
 
-    async def _validate(self, settings: QueueSettings) -> None:
+    async def _validate(self, settings: NatsQueueSettings) -> None:
         if differences := await self._differences(settings):
             raise QueueMismatch(settings.names.queue, "; ".join(differences))
         if settings.dead_letter_queue is not None:
             stream = QueueNames.of(settings.dead_letter_queue).stream
             await self._api.call(f"STREAM.INFO.{stream}", queue=settings.dead_letter_queue)
 
-    async def _differences(self, settings: QueueSettings) -> list[str]:
+    async def _differences(self, settings: NatsQueueSettings) -> list[str]:
         names = settings.names
         stream = await self._api.call(f"STREAM.INFO.{names.stream}", queue=names.queue)
         consumer: Mapping[str, Any] | None = None

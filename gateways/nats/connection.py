@@ -26,7 +26,7 @@ from pump.tasks import in_thread
 from .._kit.connection import Reconnecting
 from .._kit.versions import Packages, server_version
 from .errors import api_fault, connect_fault, no_jetstream
-from .link import Answer, Link, NoResponders, Request, close
+from .link import Answer, Link, NoResponders, ServerRequest, close
 from .names import DEFAULT_MAX_PAYLOAD, MINIMUM_SERVER
 from .settings import NatsSettings
 
@@ -80,12 +80,12 @@ class NatsConnection:
         """The link there is, or a new one. Raises `ConnectionFailed` or `AccessDenied`."""
         return self._links.get()
 
-    async def request(self, request: Request) -> Answer:
+    async def request(self, request: ServerRequest) -> Answer:
         """What came of one request."""
         [answer] = await self.request_all([request])
         return answer
 
-    async def request_all(self, requests: Sequence[Request]) -> list[Answer]:
+    async def request_all(self, requests: Sequence[ServerRequest]) -> list[Answer]:
         """What came of each, in order; raises only when there is no connection to be had."""
         link = await self.link()
         return await link.request_all(requests, timeout_s=self._settings.request_timeout_s)
@@ -276,7 +276,9 @@ class JetStream:
         """The answer to an operation; raises `ApiError` for an error in it."""
         payload = b"" if body is None else _encode(body)
         connection = self._connection
-        answer = await connection.request(Request(subject=self.subject(operation), payload=payload))
+        answer = await connection.request(
+            ServerRequest(subject=self.subject(operation), payload=payload)
+        )
         if isinstance(answer, NoResponders):
             raise no_jetstream(connection.settings.target, is_there=connection.has_jetstream)
         return read_answer(answer)

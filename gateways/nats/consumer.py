@@ -15,13 +15,13 @@ from pump.subscription import Subscription
 from .connection import JetStream
 from .errors import RequestRefused
 from .hand_backs import HandBacks
-from .link import Link, Request
+from .link import Link, ServerRequest
 from .names import CONSUMER, NATS
 from .pulls import Arrived, Ending, Fetched, Wish, delivery_of, fetch
-from .queue_settings import KnownQueues, QueueFacts, QueueSettings
+from .queue_settings import KnownQueues, NatsQueueFacts, NatsQueueSettings
 from .receipts import Receipts, subject_of
 from .redrive import Limit, Redrive
-from .settling import Settling, lease_of
+from .settling import NatsSettling, lease_of
 
 _MAX_LOOKS = 3
 """How often a consumer that is not there is looked for, or made, before it is an error."""
@@ -40,7 +40,7 @@ class NatsConsumer:
         clock: Clock,
     ) -> None:
         [*_, spec] = subscription.queue_specs()
-        self._settings = QueueSettings.from_spec(spec)
+        self._settings = NatsQueueSettings.from_spec(spec)
         self._names = self._settings.names
         self._api = api
         self._known = known
@@ -48,7 +48,7 @@ class NatsConsumer:
         self._lease_s = subscription.lease.total_seconds()
         self._receipts = receipts
         self._hand_backs = HandBacks(api)
-        self._settling = Settling(api, self._names, receipts, self._hand_backs, clock=clock)
+        self._settling = NatsSettling(api, self._names, receipts, self._hand_backs, clock=clock)
         self._redrive = Redrive(api.connection, self._names.queue, clock=clock)
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
@@ -99,7 +99,7 @@ class NatsConsumer:
     async def aclose(self) -> None:
         """Nothing to let go of: the connection is the gateway's."""
 
-    async def _fetch(self, facts: QueueFacts, max_count: int, wait_s: float) -> Fetched:
+    async def _fetch(self, facts: NatsQueueFacts, max_count: int, wait_s: float) -> Fetched:
         wish = Wish(
             consumer=f"{self._names.stream}.{CONSUMER}",
             max_count=1 if facts.is_strict else min(max_count, NATS.receive_batch),
@@ -134,7 +134,7 @@ class NatsConsumer:
             raise QueueNotFound(queue)
         raise ConnectionFailed(self._api.connection.settings.target, fetched.status)
 
-    async def _accept(self, fetched: Fetched, facts: QueueFacts) -> Sequence[Delivery]:
+    async def _accept(self, fetched: Fetched, facts: NatsQueueFacts) -> Sequence[Delivery]:
         """Enter what was received; until it is returned, a failure hands all of it back."""
         try:
             read = [
@@ -185,14 +185,17 @@ class NatsConsumer:
                 self._receipts.give_back(delivery.receipt)
         return is_moved
 
-    async def _lease(self, deliveries: list[Delivery], facts: QueueFacts) -> list[Delivery]:
+    async def _lease(self, deliveries: list[Delivery], facts: NatsQueueFacts) -> list[Delivery]:
         """Where this subscription's lease is not the queue's own, ask for it."""
         payload = lease_of(self._lease_s, granted_s=facts.lease_s)
         if not payload.startswith(b"-NAK"):
             return deliveries
         asked_at_s = self._clock.now_s()
         answers = await self._api.connection.request_all(
-            [Request(subject=subject_of(each.receipt), payload=payload) for each in deliveries]
+            [
+                ServerRequest(subject=subject_of(each.receipt), payload=payload)
+                for each in deliveries
+            ]
         )
         for answer in answers:
             if isinstance(answer, GatewayError):
@@ -200,7 +203,7 @@ class NatsConsumer:
         ends_at_s = asked_at_s + self._lease_s
         return [replace(each, lease_expires_at_s=ends_at_s) for each in deliveries]
 
-    def _limit(self, facts: QueueFacts) -> Limit | None:
+    def _limit(self, facts: NatsQueueFacts) -> Limit | None:
         settings = self._settings
         count = settings.max_receive_count or facts.max_receive_count
         target = settings.dead_letter_queue or facts.dead_letter_queue

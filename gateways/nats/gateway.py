@@ -15,13 +15,13 @@ from .._kit.tasks import BackgroundTasks
 from .admin import NatsAdmin
 from .connection import JetStream, NatsConnection
 from .consumer import NatsConsumer
-from .link import Link, Request
+from .link import Link, ServerRequest
 from .names import FORGETFUL_S, NATS
 from .producer import NatsProducer
-from .queue_settings import KnownQueues, QueueSettings
+from .queue_settings import KnownQueues, NatsQueueSettings
 from .receipts import Receipts, subject_of
 from .session import NatsSession
-from .sessions import Sessions, let_go
+from .sessions import NatsSessions, let_go
 from .settings import NatsSettings
 from .settling import nak
 
@@ -72,7 +72,7 @@ class NatsGateway:
     def consumer(self, subscription: Subscription) -> ConsumerPort:
         """`ConfigurationError` or `UnsupportedOperation` for queues that NATS cannot offer."""
         for spec in subscription.queue_specs():
-            QueueSettings.from_spec(spec)
+            NatsQueueSettings.from_spec(spec)
         # What one consumer of a queue received, another one may settle.
         receipts = self._receipts.setdefault(subscription.queue, Receipts())
         return NatsConsumer(self._api, self._known, subscription, receipts, clock=self._clock)
@@ -81,7 +81,7 @@ class NatsGateway:
         self, subscription: Subscription, session: str | None, *, wait_s: float
     ) -> SessionPort | None:
         """Of queues made with `options={"sessions": True}`, whose groups are received so only."""
-        sessions = Sessions(
+        sessions = NatsSessions(
             self._api, self._known, subscription, clock=self._clock, chores=self._chores
         )
         accepted = await sessions.accept(session, wait_s=wait_s)
@@ -98,17 +98,17 @@ class NatsGateway:
 
     def _doubt(self, alive_until_s: float) -> None:
         since_s, now_s = alive_until_s - FORGETFUL_S, self._clock.now_s()
-        again: list[Request] = []
+        again: list[ServerRequest] = []
         for receipts in self._receipts.values():
             receipts.doubt(since_s)
             again += [
-                Request(subject=subject_of(receipt), payload=nak(delay_s))
+                ServerRequest(subject=subject_of(receipt), payload=nak(delay_s))
                 for receipt, delay_s in receipts.to_tell_again(since_s, now_s=now_s)
             ]
         if again:
             self._connection.later(lambda link: self._tell_again(link, again))
 
-    async def _tell_again(self, link: Link, deferrals: list[Request]) -> None:
+    async def _tell_again(self, link: Link, deferrals: list[ServerRequest]) -> None:
         """What was deferred; one that is not answered comes when the server has it come."""
         await link.request_all(deferrals, timeout_s=self._settings.request_timeout_s)
 

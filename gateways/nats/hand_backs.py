@@ -30,9 +30,9 @@ from pump.observability.log import get_logger
 
 from .connection import ApiError, JetStream, fault_of, nanoseconds, read_answer
 from .errors import MESSAGE_NOT_FOUND, STREAM_EXISTS, STREAM_NOT_FOUND, no_jetstream
-from .link import Answer, Incoming, Link, NoResponders, Request
+from .link import Answer, Incoming, Link, NoResponders, ServerRequest
 from .receipts import subject_of
-from .wire import Arrival, arrival_of
+from .wire import NatsArrival, arrival_of
 
 BUCKET: Final = "pumphouse-hand-backs"
 STREAM: Final = f"KV_{BUCKET}"
@@ -41,12 +41,12 @@ MAX_AGE_S: Final = 30 * 86_400.0
 
 NAK: Final = b"-NAK"
 
-Ask = Callable[[Sequence[Request]], Awaitable[list[Answer]]]
+Ask = Callable[[Sequence[ServerRequest]], Awaitable[list[Answer]]]
 
 _log = get_logger("gateways.nats")
 
 
-def key_of(arrival: Arrival) -> str:
+def key_of(arrival: NatsArrival) -> str:
     """Where the number of one message is kept."""
     return f"$KV.{BUCKET}.{arrival.stream}.{arrival.sequence}.{arrival.stored_at_ns}"
 
@@ -107,7 +107,9 @@ class HandBacks:
         """After these were removed. What is left behind by a failure ends by its age."""
         operation = self._api.subject(f"STREAM.PURGE.{STREAM}")
         requests = [
-            Request(subject=operation, payload=msgspec.json.encode({"filter": key_of(arrival)}))
+            ServerRequest(
+                subject=operation, payload=msgspec.json.encode({"filter": key_of(arrival)})
+            )
             for each in deliveries
             if (arrival := _arrival(each)) is not None
         ]
@@ -118,16 +120,16 @@ class HandBacks:
         timeout_s = self._api.connection.settings.request_timeout_s
         return lambda requests: link.request_all(requests, timeout_s=timeout_s)
 
-    async def _ask(self, requests: Sequence[Request]) -> list[Answer]:
+    async def _ask(self, requests: Sequence[ServerRequest]) -> list[Answer]:
         return await self._api.connection.request_all(requests)
 
-    async def _read(self, arrivals: Sequence[Arrival], ask: Ask) -> list[int]:
+    async def _read(self, arrivals: Sequence[NatsArrival], ask: Ask) -> list[int]:
         if not arrivals:
             return []
         operation = self._api.subject(f"STREAM.MSG.GET.{STREAM}")
         answers = await ask(
             [
-                Request(
+                ServerRequest(
                     subject=operation,
                     payload=msgspec.json.encode({"last_by_subj": key_of(arrival)}),
                 )
@@ -151,11 +153,12 @@ class HandBacks:
             is_there = connection.has_jetstream
             raise no_jetstream(connection.settings.target, is_there=is_there) from error
 
-    async def _note(self, numbers: Sequence[tuple[Arrival, int]], ask: Ask) -> None:
+    async def _note(self, numbers: Sequence[tuple[NatsArrival, int]], ask: Ask) -> None:
         if not numbers:
             return
         requests = [
-            Request(subject=key_of(arrival), payload=b"%d" % number) for arrival, number in numbers
+            ServerRequest(subject=key_of(arrival), payload=b"%d" % number)
+            for arrival, number in numbers
         ]
         try:
             answers = await ask(requests)
@@ -180,7 +183,7 @@ class HandBacks:
             "num_replicas": self._api.connection.settings.replicas,
         }
         subject = self._api.subject(f"STREAM.CREATE.{STREAM}")
-        [answer] = await ask([Request(subject=subject, payload=msgspec.json.encode(config))])
+        [answer] = await ask([ServerRequest(subject=subject, payload=msgspec.json.encode(config))])
         try:
             read_answer(answer)
         except ApiError as error:
@@ -194,7 +197,7 @@ class HandBacks:
         _log.warning(vocabulary.HAND_BACK_COUNTED, error=repr(error), remedy=remedy)
 
 
-def _arrival(delivery: Delivery) -> Arrival | None:
+def _arrival(delivery: Delivery) -> NatsArrival | None:
     return arrival_of(subject_of(delivery.receipt))
 
 

@@ -2,7 +2,7 @@
 
 Answers find their question by the last token of a reply subject of the link's own. Pulls cannot:
 the server delivers a message under the subject it was published on, so each pull that is under
-way has a subscription to itself (`Inbox`). One that ended is used again; one that was given up
+way has a subscription to itself (`PullInbox`). One that ended is used again; one that was given up
 is dropped, upon which the server forgets the pull, and what was already on its way is handed
 back.
 """
@@ -44,7 +44,7 @@ class Link:
         self._prefix = f"_INBOX.{new_id()}"
         self._count = 0
         self._waiting: dict[str, tuple[str, asyncio.Future[Incoming]]] = {}
-        self._idle: list[Inbox] = []
+        self._idle: list[PullInbox] = []
         self._pulling: dict[asyncio.Future[None], str] = {}
         self._chores: set[asyncio.Task[None]] = set()
         self._last_error: BaseException | None = None
@@ -82,7 +82,9 @@ class Link:
         self._client = client
         await client.hear(f"{self._prefix}.*", self._answered)
 
-    async def request_all(self, requests: Sequence[Request], *, timeout_s: float) -> list[Answer]:
+    async def request_all(
+        self, requests: Sequence[ServerRequest], *, timeout_s: float
+    ) -> list[Answer]:
         """Send all, and return what came of each, in order. Never raises for one of them."""
         asked: list[tuple[str, asyncio.Future[Incoming]]] = []
         try:
@@ -104,20 +106,20 @@ class Link:
         """Send without waiting for anything."""
         await self._send(subject, payload, reply, None)
 
-    async def open_inbox(self) -> Inbox:
+    async def open_inbox(self) -> PullInbox:
         """An inbox for a pull; hand it to `close_inbox` or `drop_inbox` afterwards."""
         if self._idle:
             return self._idle.pop()
-        inbox = Inbox()
+        inbox = PullInbox()
         self._require()
         inbox.subscription = await self._client.hear(inbox.subjects, inbox.deliver)
         return inbox
 
-    def close_inbox(self, inbox: Inbox) -> None:
+    def close_inbox(self, inbox: PullInbox) -> None:
         """The pull has ended: the server sends no more on it."""
         self._idle.append(inbox)
 
-    def drop_inbox(self, inbox: Inbox, late: Callable[[Incoming], None]) -> None:
+    def drop_inbox(self, inbox: PullInbox, late: Callable[[Incoming], None]) -> None:
         """The pull was given up: have it forgotten; what is still on its way goes to `late`."""
         inbox.begin(late)
         if self.is_alive:
@@ -219,7 +221,7 @@ class Link:
                 self._last_error = TimeoutError("the server fell silent")
                 self.lose(silent_for_s=timeout_s)
 
-    async def _ask(self, request: Request) -> tuple[str, asyncio.Future[Incoming]]:
+    async def _ask(self, request: ServerRequest) -> tuple[str, asyncio.Future[Incoming]]:
         self._count += 1
         token = format(self._count, "x")
         future: asyncio.Future[Incoming] = asyncio.get_running_loop().create_future()
@@ -286,7 +288,7 @@ class Link:
 # Inboxes: where the answers to pulls arrive.
 
 
-class Inbox:
+class PullInbox:
     """A subscription that answers one pull at a time.
 
     Each pull has a reply subject of its own, which only the server's statuses come under: one
@@ -368,7 +370,7 @@ def status_of(message: Incoming) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class Request:
+class ServerRequest:
     """One thing to ask the server for."""
 
     subject: str

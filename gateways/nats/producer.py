@@ -19,7 +19,7 @@ from pump.ids import new_id
 from pump.message import Message
 
 from .connection import ApiError, JetStream, fault_of, read_answer
-from .link import Answer, NoResponders, Request
+from .link import Answer, NoResponders, ServerRequest
 from .names import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, NATS, SCHEDULING_SERVER, QueueNames
 from .queue_settings import time_s
 from .wire import SCHEDULE, SCHEDULE_TARGET, encode, schedule_at, size_of
@@ -31,11 +31,11 @@ _CLOCKS_AGREE_S = 60.0
 
 
 @attrs.define(eq=False)
-class _Parcel:
+class _PendingPublish:
     """A message on its way, and what became of it."""
 
     message: Message
-    request: Request
+    request: ServerRequest
     size: int
     error: PumpError | None = None
 
@@ -71,7 +71,7 @@ class NatsProducer:
     async def aclose(self) -> None:
         """Nothing to let go of: the connection is the gateway's."""
 
-    def _pack(self, message: Message, due_at: str | None) -> _Parcel:
+    def _pack(self, message: Message, due_at: str | None) -> _PendingPublish:
         names = self._names
         subject = target = names.subject(message.group)
         limit = self._api.connection.max_payload
@@ -79,12 +79,12 @@ class NatsProducer:
         if due_at is not None:
             headers |= {SCHEDULE: due_at, SCHEDULE_TARGET: target}
             subject = names.schedule(new_id())
-        request = Request(subject=subject, payload=message.body, headers=headers)
+        request = ServerRequest(subject=subject, payload=message.body, headers=headers)
         size = size_of(headers, message.body)
         error = MessageTooLarge(names.queue, size, limit) if size > limit else None
-        return _Parcel(message, request, size, error)
+        return _PendingPublish(message, request, size, error)
 
-    async def _publish(self, chunk: Sequence[_Parcel]) -> Sequence[Answer]:
+    async def _publish(self, chunk: Sequence[_PendingPublish]) -> Sequence[Answer]:
         """What came of each; those of earlier chunks are stored, whatever happens to this one."""
         try:
             answers = await self._api.connection.request_all([each.request for each in chunk])
@@ -114,12 +114,12 @@ class NatsProducer:
             return error
         return None
 
-    def _give_up(self, parcels: Sequence[_Parcel], last: _Parcel) -> None:
+    def _give_up(self, parcels: Sequence[_PendingPublish], last: _PendingPublish) -> None:
         position = parcels.index(last)
         for parcel in parcels[position + 1 :]:
             parcel.error = parcel.error or last.error
 
-    def _raise_failures(self, parcels: Sequence[_Parcel]) -> None:
+    def _raise_failures(self, parcels: Sequence[_PendingPublish]) -> None:
         """What happened to one message, or to all alike, is raised as it is."""
         failed = [parcel for parcel in parcels if parcel.error is not None]
         if not failed:
@@ -154,8 +154,8 @@ class NatsProducer:
         return (time_s(info.get("ts")) or now_s) - now_s
 
 
-def _chunked(parcels: Sequence[_Parcel]) -> Iterator[list[_Parcel]]:
-    chunk: list[_Parcel] = []
+def _chunked(parcels: Sequence[_PendingPublish]) -> Iterator[list[_PendingPublish]]:
+    chunk: list[_PendingPublish] = []
     size = 0
     for parcel in parcels:
         if chunk and (len(chunk) == MAX_IN_FLIGHT or size + parcel.size > MAX_IN_FLIGHT_BYTES):

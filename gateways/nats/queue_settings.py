@@ -33,7 +33,7 @@ _OPTIONS: Final = (_DEDUPLICATION_WINDOW, "replicas", "sessions", "subjects")
 
 
 @attrs.frozen(kw_only=True)
-class QueueSettings:
+class NatsQueueSettings:
     """How one queue is made."""
 
     names: QueueNames
@@ -49,7 +49,7 @@ class QueueSettings:
     """Nothing more was asked for than that the queue exists."""
 
     @classmethod
-    def from_spec(cls, spec: QueueSpec) -> QueueSettings:
+    def from_spec(cls, spec: QueueSpec) -> NatsQueueSettings:
         """Translate a spec; `ConfigurationError` or `UnsupportedOperation` where NATS cannot."""
         if not spec.name.strip():
             raise ConfigurationError("QueueSpec.name", spec.name, "name the queue")
@@ -222,7 +222,7 @@ GOOD_FOR_S: Final = 30.0
 
 
 @attrs.frozen(kw_only=True)
-class QueueFacts:
+class NatsQueueFacts:
     """How a queue is set up, as far as its users must know."""
 
     lease_s: float
@@ -243,13 +243,13 @@ class KnownQueues:
     def __init__(self, api: JetStream, clock: Clock) -> None:
         self._api = api
         self._clock = clock
-        self._facts: dict[str, tuple[float, QueueFacts]] = {}
+        self._facts: dict[str, tuple[float, NatsQueueFacts]] = {}
 
     def forget(self, queue: str) -> None:
         """Ask again next time."""
         self._facts.pop(queue, None)
 
-    async def facts(self, settings: QueueSettings) -> QueueFacts:
+    async def facts(self, settings: NatsQueueSettings) -> NatsQueueFacts:
         """Of a queue that exists; its consumer is made if it is missing. `QueueNotFound`."""
         queue, now_s = settings.names.queue, self._clock.now_s()
         asked_at_s, found = self._facts.get(queue, (0.0, None))
@@ -258,13 +258,13 @@ class KnownQueues:
             self._facts[queue] = now_s, found
         return found
 
-    async def _ask(self, settings: QueueSettings) -> QueueFacts:
+    async def _ask(self, settings: NatsQueueSettings) -> NatsQueueFacts:
         names = settings.names
         stream = await self._api.call(f"STREAM.INFO.{names.stream}", queue=names.queue)
         consumer = await self._consumer(settings)
         return facts_of(stream, consumer)
 
-    async def _consumer(self, settings: QueueSettings) -> Mapping[str, Any]:
+    async def _consumer(self, settings: NatsQueueSettings) -> Mapping[str, Any]:
         names = settings.names
         try:
             return await consumer_info(self._api, names)
@@ -280,7 +280,7 @@ async def consumer_info(api: JetStream, names: QueueNames) -> dict[str, Any]:
     return await api.ask(f"CONSUMER.INFO.{names.stream}.{CONSUMER}")
 
 
-async def make_consumer(api: JetStream, settings: QueueSettings) -> None:
+async def make_consumer(api: JetStream, settings: NatsQueueSettings) -> None:
     """Make the shared consumer, unless there is one."""
     names = settings.names
     body = {"stream_name": names.stream, "action": "create", "config": settings.consumer()}
@@ -291,14 +291,14 @@ async def make_consumer(api: JetStream, settings: QueueSettings) -> None:
             raise fault_of(error, names.queue) from error
 
 
-def facts_of(stream: Mapping[str, Any], consumer: Mapping[str, Any]) -> QueueFacts:
+def facts_of(stream: Mapping[str, Any], consumer: Mapping[str, Any]) -> NatsQueueFacts:
     """Read the answers about a stream and its consumer."""
     config, shared = stream["config"], consumer["config"]
     kept = config.get("metadata") or {}
     limit = kept.get(MAX_RECEIVE_COUNT, "")
     at_once = shared.get("max_ack_pending", -1)
     ack_wait_s = shared.get("ack_wait", 0) / NANOSECONDS
-    return QueueFacts(
+    return NatsQueueFacts(
         lease_s=max(ack_wait_s - GRACE_S, 0.0),
         is_bounded=at_once > 0,
         is_strict=at_once == 1,

@@ -19,7 +19,7 @@ from pump.observability.log import get_logger
 
 from .._kit.redrive import dead_letter
 from .connection import ApiError, NatsConnection, fault_of, read_answer
-from .link import NoResponders, Request
+from .link import NoResponders, ServerRequest
 from .names import QueueNames
 from .receipts import subject_of
 from .settling import TERM
@@ -63,7 +63,7 @@ class Redrive:
         largest = self._connection.max_payload
         marks = encode(dead, stream=target.stream, max_bytes=largest - _ID_BYTES)
         marks[MESSAGE_ID] = legal_id(f"{self._stream}:{delivery.broker_id}:{dead.id}")
-        copy = Request(subject=target.subject(dead.group), payload=dead.body, headers=marks)
+        copy = ServerRequest(subject=target.subject(dead.group), payload=dead.body, headers=marks)
         try:
             size = size_of(marks, dead.body)
             if size > largest:
@@ -71,7 +71,7 @@ class Redrive:
                 raise MessageTooLarge(limit.target, size, largest)
             await self._store(copy, limit.target)
             subject = subject_of(delivery.receipt)
-            answer = await self._connection.request(Request(subject=subject, payload=TERM))
+            answer = await self._connection.request(ServerRequest(subject=subject, payload=TERM))
             if isinstance(answer, GatewayError):
                 raise answer
         except GatewayError as error:
@@ -84,7 +84,7 @@ class Redrive:
             return False
         return True
 
-    async def _store(self, copy: Request, target: str) -> None:
+    async def _store(self, copy: ServerRequest, target: str) -> None:
         try:
             read_answer(await self._connection.request(copy))
         except NoResponders as error:

@@ -24,7 +24,7 @@ from .._kit.leases import Lease
 from .._kit.session import HeldMessage, SessionHand, SessionState
 from .connection import ApiError, JetStream, fault_of, nanoseconds
 from .errors import CONSUMER_NOT_FOUND, CONSUMER_NOT_UNIQUE
-from .link import NoResponders, Request
+from .link import NoResponders, ServerRequest
 from .names import NATS, QueueNames
 from .pulls import Arrived, Ending, Fetched, Wish, delivery_of, fetch
 from .receipts import receipt_for, subject_of
@@ -34,7 +34,7 @@ from .settling import ACK
 
 
 @attrs.frozen(kw_only=True)
-class SessionPlace:
+class NatsSessionPlace:
     """Which session of which queue, and under what terms."""
 
     names: QueueNames
@@ -63,7 +63,7 @@ class NatsSession:
     def __init__(
         self,
         api: JetStream,
-        place: SessionPlace,
+        place: NatsSessionPlace,
         *,
         revision: int,
         record: SessionRecord,
@@ -224,7 +224,7 @@ class NatsSession:
         if not waiting:
             return []
         answers = await self._api.connection.request_all(
-            [Request(subject=entry.subject, payload=ACK) for _, entry in waiting]
+            [ServerRequest(subject=entry.subject, payload=ACK) for _, entry in waiting]
         )
         refusals: list[Refusal] = []
         for (delivery, entry), answer in zip(waiting, answers, strict=True):

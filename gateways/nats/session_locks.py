@@ -13,7 +13,7 @@ from pump.clock import Clock
 
 from .connection import ApiError, JetStream, fault_of, nanoseconds, read_answer
 from .errors import MESSAGE_NOT_FOUND, STREAM_EXISTS, STREAM_NOT_FOUND, WRONG_LAST_SEQUENCE
-from .link import Answer, NoResponders, Request
+from .link import Answer, NoResponders, ServerRequest
 from .queue_settings import time_s
 
 BUCKET: Final = "pumphouse-sessions"
@@ -58,7 +58,7 @@ class SessionLocks:
         subject = self._api.subject(f"STREAM.MSG.GET.{STREAM}")
         answers = await self._api.connection.request_all(
             [
-                Request(subject=subject, payload=_asking_for(self.subject(stream, token)))
+                ServerRequest(subject=subject, payload=_asking_for(self.subject(stream, token)))
                 for token in tokens
             ]
         )
@@ -73,7 +73,7 @@ class SessionLocks:
         """
         value = pack(record)
         headers = {_EXPECTED: str(revision), **({} if value else {_OPERATION: "DEL"})}
-        request = Request(subject=self.subject(stream, token), payload=value, headers=headers)
+        request = ServerRequest(subject=self.subject(stream, token), payload=value, headers=headers)
         try:
             answer = read_answer(await self._api.connection.request(request))
         except ApiError as error:

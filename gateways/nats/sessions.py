@@ -18,9 +18,9 @@ from .._kit.tasks import BackgroundTasks
 from .connection import JetStream
 from .names import NATS, name_of, token_of
 from .pulls import message_in, next_stored
-from .queue_settings import KnownQueues, QueueSettings
+from .queue_settings import KnownQueues, NatsQueueSettings
 from .redrive import Limit
-from .session import NatsSession, SessionConsumers, SessionPlace
+from .session import NatsSession, NatsSessionPlace, SessionConsumers
 from .session_locks import SessionLocks, SessionRecord, StoredRecord
 
 _LOOK_S = 0.5
@@ -33,7 +33,7 @@ _AT_ONCE = 32
 _log = get_logger("gateways.nats")
 
 
-class Sessions:
+class NatsSessions:
     """Accepts the sessions of one subscription's queue."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Sessions:
         chores: BackgroundTasks,
     ) -> None:
         [*_, spec] = subscription.queue_specs()
-        self._settings = QueueSettings.from_spec(spec)
+        self._settings = NatsQueueSettings.from_spec(spec)
         self._names = self._settings.names
         self._lease_s = subscription.lease.total_seconds()
         self._api = api
@@ -118,8 +118,8 @@ class Sessions:
 
     async def _place(
         self, token: str, session: str | None, ahead_s: float, limit: Limit | None
-    ) -> SessionPlace:
-        return SessionPlace(
+    ) -> NatsSessionPlace:
+        return NatsSessionPlace(
             names=self._names,
             token=token,
             id=session or await self._group(token),
@@ -129,7 +129,7 @@ class Sessions:
             limit=limit,
         )
 
-    async def _lock(self, place: SessionPlace, found: StoredRecord) -> NatsSession | None:
+    async def _lock(self, place: NatsSessionPlace, found: StoredRecord) -> NatsSession | None:
         """The session, unless another one took the lock at the same time."""
         locked_at_s = self._clock.now_s()
         before = found.record

@@ -20,11 +20,11 @@ from pump.errors import ConnectionFailed, GatewayError
 from pump.message import Delivery
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
-from .._kit.settling import Failures, Settler
+from .._kit.settling import Failures, LeaseSettler
 from .connection import ApiError, JetStream, nanoseconds
 from .errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from .hand_backs import NAK, HandBacks
-from .link import Answer, NoResponders, Request
+from .link import Answer, NoResponders, ServerRequest
 from .names import COARSE_S, CONSUMER, GRACE_S, QueueNames
 from .receipts import NatsLease, Receipts, subject_of
 
@@ -56,7 +56,7 @@ def payload_of(action: Action) -> bytes:
             assert_never(action)
 
 
-class Settling:
+class NatsSettling:
     """Settles and extends what was received from one queue, as long as its leases last."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Settling:
         self._receipts = receipts
         self._hand_backs = hand_backs
         self._clock = clock
-        self._settler = Settler(names.queue, receipts, self._perform, clock=clock)
+        self._settler = LeaseSettler(names.queue, receipts, self._perform, clock=clock)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """Apply each once; see `ConsumerPort.settle`."""
@@ -90,7 +90,9 @@ class Settling:
             await self._hand_backs.note(untried)
         answers = await self._ask(
             [
-                Request(subject=subject_of(each.delivery.receipt), payload=payload_of(each.action))
+                ServerRequest(
+                    subject=subject_of(each.delivery.receipt), payload=payload_of(each.action)
+                )
                 for each in settlements
             ]
         )
@@ -143,7 +145,9 @@ class Settling:
         if not held:
             return refusals
         payload = lease_of(lease_s, granted_s=granted_s)
-        requests = [Request(subject=subject_of(each.receipt), payload=payload) for each in held]
+        requests = [
+            ServerRequest(subject=subject_of(each.receipt), payload=payload) for each in held
+        ]
         answers = await self._ask(requests)
         _raise_if_all_failed(answers)
         for delivery, answer in zip(held, answers, strict=True):
@@ -161,7 +165,7 @@ class Settling:
         # The consumer is gone, and with it every lease it gave.
         return self._settler.invalid(delivery.receipt)
 
-    async def _ask(self, requests: Sequence[Request]) -> list[Answer]:
+    async def _ask(self, requests: Sequence[ServerRequest]) -> list[Answer]:
         """What came of each; nobody to answer counts only where there is no consumer."""
         answers = await self._connection.request_all(requests)
         is_unheard = any(isinstance(answer, NoResponders) for answer in answers)

@@ -109,7 +109,7 @@ def legal_id(text: str) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class Arrival:
+class NatsArrival:
     """What the server says of a message: where it is stored, and which delivery this is."""
 
     stream: str
@@ -124,7 +124,7 @@ class Arrival:
         return self.stored_at_ns / 1e9
 
 
-def arrival_of(reply: str) -> Arrival | None:
+def arrival_of(reply: str) -> NatsArrival | None:
     """Read the subject that a delivery is acknowledged on; None when it is no such subject.
 
     `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<…>.<time>.<pending>`; newer servers may
@@ -135,7 +135,7 @@ def arrival_of(reply: str) -> Arrival | None:
         return None
     said = tokens[2:] if len(tokens) == 9 else tokens[4:]
     try:
-        return Arrival(
+        return NatsArrival(
             stream=said[0],
             consumer=said[1],
             attempt=max(1, int(said[2])),

@@ -12,10 +12,10 @@ from pump.message import Message
 from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 
-from .connection import Link
+from .connection import RabbitMQLink
 from .errors import Where
 from .names import HEARTBEATS, checked_name, sessions_name
-from .registry import Entry
+from .registry import RegistryEntry
 from .topology import DELAY, DELIVERY_LIMIT, Topology, arguments_of
 
 
@@ -40,7 +40,7 @@ class RabbitMQAdmin:
 
     def __init__(
         self,
-        link: Link,
+        link: RabbitMQLink,
         topology: Topology,
         *,
         held_of: Callable[[str], int],
@@ -69,7 +69,7 @@ class RabbitMQAdmin:
         if make is MakeChannels.CREATE:
             # At every start: another process may have made it a moment ago.
             await self._topology.secure()
-        await self._topology.registry.add(Entry(spec.name))
+        await self._topology.registry.add(RegistryEntry(spec.name))
 
     async def missing(self, subscription: Subscription) -> list[Finding]:
         """Which of the subscription's queues are not there and are not going to be made."""
@@ -93,8 +93,8 @@ class RabbitMQAdmin:
     async def queues(self) -> Sequence[QueueStats]:
         """Those that a gateway of ours has made, and those that this one was asked for."""
         entries = await self._topology.registry.entries()
-        counts: dict[Entry, int] = {}
-        gone: set[Entry] = set()
+        counts: dict[RegistryEntry, int] = {}
+        gone: set[RegistryEntry] = set()
         for entry in sorted(entries):
             try:
                 counts[entry] = await self._topology.count(entry.queue)
@@ -175,7 +175,7 @@ class RabbitMQAdmin:
             await self._topology.count(queue)
         except QueueNotFound:
             await self._declare(QueueSpec(name=queue))
-            await self._topology.registry.add(Entry(queue))
+            await self._topology.registry.add(RegistryEntry(queue))
 
     async def _declare(self, spec: QueueSpec) -> None:
         arguments = arguments_of(spec, server=self._link.server)

@@ -36,7 +36,7 @@ CALM_S = 1.5
 _CLOSING_S = 5.0
 
 
-class Link:
+class RabbitMQLink:
     """The gateway's connection. Safe for many tasks at once."""
 
     def __init__(self, settings: RabbitMQSettings, clock: Clock) -> None:

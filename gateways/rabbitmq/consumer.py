@@ -15,11 +15,11 @@ from pump.observability.log import get_logger
 from pump.outcome import Refusal, Settlement
 
 from .._kit.tasks import BackgroundTasks
-from .connection import Link, close_channel
+from .connection import RabbitMQLink, close_channel
 from .errors import Where, fault_of, translated
 from .leases import Outstanding, RabbitMQLease, Terms
 from .names import RECEIVE_BATCH
-from .settling import Settling, hand_back
+from .settling import RabbitMQSettling, hand_back
 from .wire import attempt_of, decode, native_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,13 @@ class RabbitMQConsumer:
     """Receives from one queue through a channel of its own, and settles what it received."""
 
     def __init__(
-        self, link: Link, queue: str, terms: Terms, settling: Settling, *, clock: Clock
+        self,
+        link: RabbitMQLink,
+        queue: str,
+        terms: Terms,
+        settling: RabbitMQSettling,
+        *,
+        clock: Clock,
     ) -> None:
         self._link = link
         self._queue = queue
@@ -49,7 +55,7 @@ class RabbitMQConsumer:
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
         """Subscribes for `max_count` messages, and unsubscribes as soon as there is one."""
-        tap = Tap(self._clock)
+        tap = OneShotConsumer(self._clock)
         work = asyncio.create_task(
             self._receive(tap, min(max_count, RECEIVE_BATCH), wait_s), name="rabbitmq receive"
         )
@@ -86,7 +92,7 @@ class RabbitMQConsumer:
             await close_channel(channel)
             self._settling.leases.lose(channel)
 
-    async def _receive(self, tap: Tap, count: int, wait_s: float) -> Sequence[Delivery]:
+    async def _receive(self, tap: OneShotConsumer, count: int, wait_s: float) -> Sequence[Delivery]:
         ends_at_s = self._clock.now_s() + wait_s
         while True:
             left_s = ends_at_s - self._clock.now_s()
@@ -192,7 +198,7 @@ class RabbitMQConsumer:
 LONG_S = 1.0
 
 
-class Tap:
+class OneShotConsumer:
     """What one receive catches."""
 
     def __init__(self, clock: Clock) -> None:
@@ -235,7 +241,7 @@ class Taps:
         self._queue = queue
         self._opening = asyncio.Lock()
         self._prefetch = 0
-        self._open: dict[str, Tap] = {}
+        self._open: dict[str, OneShotConsumer] = {}
         self._ending: list[str] = []
         self._closing = asyncio.Lock()
         self.outstanding = Outstanding()
@@ -243,7 +249,7 @@ class Taps:
         channel.on_consumer_cancel_callbacks.add(self._on_cancelled)
         channel.closing.add_done_callback(self._on_closed)
 
-    async def catch(self, tap: Tap, count: int, wait_s: float) -> None:
+    async def catch(self, tap: OneShotConsumer, count: int, wait_s: float) -> None:
         """Let up to `count` messages come, until there is one or `wait_s` have passed."""
         tag = await self._open_for(tap, count)
         try:
@@ -254,7 +260,7 @@ class Taps:
         finally:
             await self.close(tag)
 
-    async def get(self, tap: Tap, count: int) -> None:
+    async def get(self, tap: OneShotConsumer, count: int) -> None:
         """Ask for them one by one: only to that RabbitMQ answers that there is nothing."""
         from . import amqp
 
@@ -264,7 +270,7 @@ class Taps:
                 return
             self._caught(tap, received)
 
-    async def get_returned(self, tap: Tap) -> None:
+    async def get_returned(self, tap: OneShotConsumer) -> None:
         """Ask for all that was handed out before and came back; the last may be a new one."""
         while not tap.caught or tap.caught[-1][0].redelivered:
             before = len(tap.caught)
@@ -272,7 +278,7 @@ class Taps:
             if len(tap.caught) == before:
                 return
 
-    async def _open_for(self, tap: Tap, count: int) -> str:
+    async def _open_for(self, tap: OneShotConsumer, count: int) -> str:
         """Let come what is ready, up to `count`, and one where nothing is."""
         from . import amqp
 
@@ -309,7 +315,7 @@ class Taps:
                 ending, self._ending = self._ending, []
                 await amqp.unsubscribe(self.channel, ending)
 
-    def _caught(self, tap: Tap, received: Received) -> None:
+    def _caught(self, tap: OneShotConsumer, received: Received) -> None:
         self.outstanding.add(int(received.delivery_tag or 0))
         tap.catch(received)
 

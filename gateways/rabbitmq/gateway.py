@@ -16,14 +16,14 @@ from pump.ports import ConsumerPort, Gateway, ProducerPort, SessionPort
 from pump.subscription import QueueSpec, Subscription
 
 from .admin import RabbitMQAdmin, lease_findings
-from .connection import Link
+from .connection import RabbitMQLink
 from .consumer import RabbitMQConsumer
 from .leases import Terms
 from .names import MAX_DELAY_S, capabilities_with, checked_name, max_lease_s
 from .session_index import SessionIndex
-from .sessions import Sessions
+from .sessions import RabbitMQSessions
 from .settings import RabbitMQSettings
-from .settling import Settling
+from .settling import RabbitMQSettling
 from .sorter import Sorter
 from .topology import Topology, arguments_of, first_error, has_sessions
 from .wire import encode
@@ -42,17 +42,17 @@ class RabbitMQGateway:
         self._settings = settings or RabbitMQSettings()
         self._clock = clock
         self._capabilities = capabilities_with(self._settings)
-        self._link = Link(self._settings, clock)
-        self._publishing = Link(self._settings, clock)
+        self._link = RabbitMQLink(self._settings, clock)
+        self._publishing = RabbitMQLink(self._settings, clock)
         self._topology = Topology(
             self._link,
             self._publishing,
             clock,
             patience_s=self._settings.confirm_timeout_s,
         )
-        self._sorting = Link(self._settings, clock)
-        self._settlings: dict[str, Settling] = {}
-        self._sessions: dict[str, Sessions] = {}
+        self._sorting = RabbitMQLink(self._settings, clock)
+        self._settlings: dict[str, RabbitMQSettling] = {}
+        self._sessions: dict[str, RabbitMQSessions] = {}
         self._consumers: WeakSet[RabbitMQConsumer] = WeakSet()
 
     def __repr__(self) -> str:
@@ -146,10 +146,10 @@ class RabbitMQGateway:
         self._consumers.add(consumer)
         return consumer
 
-    def _make_sessions(self, spec: QueueSpec) -> Sessions:
+    def _make_sessions(self, spec: QueueSpec) -> RabbitMQSessions:
         index = SessionIndex(self._link, self._topology, spec)
         longest_s = max_lease_s(self._settings)
-        return Sessions(
+        return RabbitMQSessions(
             self._link,
             self._topology,
             index,
@@ -158,10 +158,10 @@ class RabbitMQGateway:
             clock=self._clock,
         )
 
-    def _settling(self, queue: str) -> Settling:
+    def _settling(self, queue: str) -> RabbitMQSettling:
         # What one consumer of a queue received, another one may settle.
         if queue not in self._settlings:
-            self._settlings[queue] = Settling(
+            self._settlings[queue] = RabbitMQSettling(
                 queue, self._topology, address=self._link.address, clock=self._clock
             )
         return self._settlings[queue]

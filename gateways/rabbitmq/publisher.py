@@ -17,7 +17,7 @@ from pump.errors import (
     Throttled,
 )
 
-from .connection import Link, look_at
+from .connection import RabbitMQLink, look_at
 from .errors import Where, fault_of, translated
 from .names import PUBLISH_BATCH
 from .wire import Parcel
@@ -38,7 +38,7 @@ class Publisher:
     then in doubt.
     """
 
-    def __init__(self, link: Link, *, clock: Clock, patience_s: float) -> None:
+    def __init__(self, link: RabbitMQLink, *, clock: Clock, patience_s: float) -> None:
         self._link = link
         self._clock = clock
         self._patience_s = patience_s

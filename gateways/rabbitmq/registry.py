@@ -20,7 +20,7 @@ from pump.clock import Clock
 from pump.errors import AccessDenied, GatewayError
 from pump.ids import new_id
 
-from .connection import Link
+from .connection import RabbitMQLink
 from .errors import Where
 from .publisher import Publisher
 from .wire import Parcel
@@ -36,7 +36,7 @@ _READING_S = 5.0
 
 
 @attrs.frozen(order=True)
-class Entry:
+class RegistryEntry:
     """A queue, and whose delay queue it is, or what else it is one of."""
 
     queue: str
@@ -51,22 +51,22 @@ class Registry:
     """
 
     def __init__(
-        self, link: Link, publisher: Publisher, clock: Clock, *, name: str = REGISTRY
+        self, link: RabbitMQLink, publisher: Publisher, clock: Clock, *, name: str = REGISTRY
     ) -> None:
         self._link = link
         self._publisher = publisher
         self._name = name
         self._clock = clock
-        self._told: set[Entry] = set()
-        self._written: set[Entry] = set()
+        self._told: set[RegistryEntry] = set()
+        self._written: set[RegistryEntry] = set()
         self._read_at_s: float | None = None
         self._reading = asyncio.Lock()
 
     def note(self, queue: str) -> None:
         """Know of a queue that others may have made; in this gateway only."""
-        self._told.add(Entry(queue))
+        self._told.add(RegistryEntry(queue))
 
-    async def add(self, entry: Entry) -> None:
+    async def add(self, entry: RegistryEntry) -> None:
         """Make it known to everybody, unless it is."""
         self._told.add(entry)
         if self._read_at_s is None:
@@ -79,7 +79,7 @@ class Registry:
             # The queue is there all the same; whoever ensures it next tries again.
             return
 
-    async def write(self, entry: Entry) -> None:
+    async def write(self, entry: RegistryEntry) -> None:
         """Make it known to everybody, again if need be; raises when that cannot be done."""
         if self._read_at_s is None:
             await self.entries()
@@ -90,14 +90,14 @@ class Registry:
             raise fate
         self._written.add(entry)
 
-    async def entries(self, *, is_estimate: bool = False) -> set[Entry]:
+    async def entries(self, *, is_estimate: bool = False) -> set[RegistryEntry]:
         """All that are known; for an estimate those of a moment ago will do."""
         async with self._reading:
             if not (is_estimate and self._is_fresh()):
                 self._written = await self._read(gone=())
             return self._written | self._told
 
-    async def remove(self, gone: Collection[Entry]) -> None:
+    async def remove(self, gone: Collection[RegistryEntry]) -> None:
         """Forget queues that are no more."""
         self._told.difference_update(gone)
         if self._written.isdisjoint(gone):
@@ -108,7 +108,7 @@ class Registry:
     def _is_fresh(self) -> bool:
         return self._read_at_s is not None and self._clock.now_s() - self._read_at_s < FRESH_FOR_S
 
-    async def _read(self, *, gone: Collection[Entry]) -> set[Entry]:
+    async def _read(self, *, gone: Collection[RegistryEntry]) -> set[RegistryEntry]:
         for attempt in range(1, _TRIES + 1):
             try:
                 return await self._read_alone(gone)
@@ -119,7 +119,7 @@ class Registry:
             await self._clock.sleep(min(RECONNECT.delay_s(attempt, self._clock.chance()), 0.5))
         return self._written
 
-    async def _read_alone(self, gone: Collection[Entry]) -> set[Entry]:
+    async def _read_alone(self, gone: Collection[RegistryEntry]) -> set[RegistryEntry]:
         where = Where(self._link.address, "reading", self._name)
         async with self._link.brief_channel(where) as channel:
             declared = await channel.queue_declare(
@@ -150,9 +150,11 @@ class Registry:
                 return
 
 
-def _sorted_out(found: list[Received], gone: Collection[Entry]) -> tuple[set[Entry], list[int]]:
+def _sorted_out(
+    found: list[Received], gone: Collection[RegistryEntry]
+) -> tuple[set[RegistryEntry], list[int]]:
     """The entries, and the delivery tags of what says nothing new."""
-    kept: set[Entry] = set()
+    kept: set[RegistryEntry] = set()
     superfluous: list[int] = []
     for received in found:
         entry = _entry(received.body)
@@ -163,11 +165,11 @@ def _sorted_out(found: list[Received], gone: Collection[Entry]) -> tuple[set[Ent
     return kept, superfluous
 
 
-def _entry(body: bytes) -> Entry | None:
+def _entry(body: bytes) -> RegistryEntry | None:
     try:
         match json.loads(body):
             case {"queue": str(queue), "of": str(of), **rest}:
-                return Entry(queue, of, str(rest.get("role", "")))
+                return RegistryEntry(queue, of, str(rest.get("role", "")))
     except ValueError:
         return None
     return None

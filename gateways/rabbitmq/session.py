@@ -25,11 +25,11 @@ from pump.outcome import Defer, Refusal, Settlement
 from .._kit.leases import Alarm, Lease
 from .._kit.session import HeldMessage, SessionHand, SessionState
 from .._kit.tasks import BackgroundTasks
-from .consumer import Tap, Taps
+from .consumer import OneShotConsumer, Taps
 from .errors import Where, translated
 from .leases import Terms
 from .names import RECEIVE_BATCH
-from .session_index import SessionLock
+from .session_index import ConsumerSessionLock
 from .topology import Topology, first_error
 from .wire import Parcel, attempt_of, dead, decode, native_of
 
@@ -52,7 +52,7 @@ class SessionPlace:
 
 
 class _LockLease(Lease, eq=False, kw_only=True):
-    lock: SessionLock
+    lock: ConsumerSessionLock
 
     def is_over(self, now_s: float) -> bool:
         return self.ends_at_s <= now_s or self.lock.is_gone
@@ -72,7 +72,7 @@ class RabbitMQSession:
     def __init__(
         self,
         place: SessionPlace,
-        lock: SessionLock,
+        lock: ConsumerSessionLock,
         topology: Topology,
         *,
         clock: Clock,
@@ -93,7 +93,7 @@ class RabbitMQSession:
         self._let_go = let_go
         """Releases the lock, in a task that is not this session's."""
         self._taps = Taps(lock.channel, place.session_queue)
-        self._tap: Tap | None = None
+        self._tap: OneShotConsumer | None = None
         self._fetching: asyncio.Task[None] | None = None
         self._tasks = BackgroundTasks("rabbitmq")
         self._places = count()
@@ -170,7 +170,7 @@ class RabbitMQSession:
             await asyncio.wait([self._fetching])
             if self.hand.has_ready:
                 return
-        self._tap = tap = Tap(self._clock)
+        self._tap = tap = OneShotConsumer(self._clock)
         work = self._catch(tap, min(count, RECEIVE_BATCH), wait_s)
         self._fetching = self._tasks.start(work, "session receive")
         try:
@@ -179,7 +179,7 @@ class RabbitMQSession:
             tap.give_up()
             raise
 
-    async def _catch(self, tap: Tap, count: int, wait_s: float) -> None:
+    async def _catch(self, tap: OneShotConsumer, count: int, wait_s: float) -> None:
         queue = self._place.session_queue
         try:
             with translated(Where(self._place.address, "receiving", queue)):

@@ -25,11 +25,11 @@ from pump.errors import QueueMismatch, QueueNotFound
 from pump.ids import new_id
 from pump.subscription import QueueSpec
 
-from .connection import Link, close_channel
+from .connection import RabbitMQLink, close_channel
 from .errors import Where, translated
 from .names import beside, session_queue, sessions_name
 from .publisher import Addressed
-from .registry import Entry
+from .registry import RegistryEntry
 from .topology import Topology, arguments_of, first_error, session_arguments
 from .wire import Parcel
 
@@ -44,7 +44,7 @@ AUXILIARY = "auxiliary"
 class SessionIndex:
     """The queues beside one queue with sessions."""
 
-    def __init__(self, link: Link, topology: Topology, spec: QueueSpec) -> None:
+    def __init__(self, link: RabbitMQLink, topology: Topology, spec: QueueSpec) -> None:
         self.queue = spec.name
         self.ready = beside(spec.name, "ready")
         self.sorter_lock = beside(spec.name, "sorter")
@@ -61,7 +61,7 @@ class SessionIndex:
         await self._declare(self.ready, QueueSpec(name=self.ready))
         await self.registry.entries()
         for name in (self.ready, sessions_name(self.queue)):
-            await self._topology.registry.add(Entry(name, of=self.queue, role=AUXILIARY))
+            await self._topology.registry.add(RegistryEntry(name, of=self.queue, role=AUXILIARY))
 
     async def unsorted_count(self) -> int:
         """How many messages wait to be sorted."""
@@ -74,11 +74,11 @@ class SessionIndex:
         except QueueNotFound:
             return None
 
-    async def make(self, group: str) -> Entry:
+    async def make(self, group: str) -> RegistryEntry:
         """A queue for this group. Its name is written down first: one that is nowhere written
         would never be removed.
         """
-        entry = Entry(session_queue(self.queue, group), of=group)
+        entry = RegistryEntry(session_queue(self.queue, group), of=group)
         await self.registry.write(entry)
         arguments = session_arguments(self._spec, server=self._link.server)
         try:
@@ -89,7 +89,7 @@ class SessionIndex:
             await self._topology.count(entry.queue)
         return entry
 
-    async def remove(self, entry: Entry, lock: SessionLock) -> None:
+    async def remove(self, entry: RegistryEntry, lock: ConsumerSessionLock) -> None:
         """Remove the queue of a group, and whatever is in it, by the connection that has its lock:
         on another one it could come after somebody else has sorted into the queue.
         """
@@ -140,7 +140,7 @@ def group_noted(body: bytes) -> str | None:
 
 
 @attrs.frozen(eq=False)
-class SessionLock:
+class ConsumerSessionLock:
     """A lock that is held, and the channel on which its holder receives."""
 
     name: str
@@ -152,14 +152,14 @@ class SessionLock:
         return bool(self.channel.is_closed or self.channel.connection.is_closed)
 
 
-class SessionLocks:
+class ConsumerSessionLocks:
     """The locks that one gateway holds through one connection."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: RabbitMQLink) -> None:
         self._link = link
         self._held: set[str] = set()
 
-    async def acquire(self, name: str) -> SessionLock | None:
+    async def acquire(self, name: str) -> ConsumerSessionLock | None:
         """The lock, None while it is another's. Must not be cancelled: the broker would have
         given a lock to nobody.
         """
@@ -173,14 +173,14 @@ class SessionLocks:
             channel = await self._link.channel()
             with translated(Where(self._link.address, "locking", name)):
                 if not await amqp.is_locked(channel, name):
-                    return SessionLock(name, channel)
+                    return ConsumerSessionLock(name, channel)
         except BaseException:
             self._held.discard(name)
             raise
         self._held.discard(name)
         return None
 
-    async def release(self, lock: SessionLock) -> None:
+    async def release(self, lock: ConsumerSessionLock) -> None:
         """Hand back what was received and not settled, then let go. Without a word where the
         connection has gone: so has the lock.
         """

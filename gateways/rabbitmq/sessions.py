@@ -12,12 +12,12 @@ from pump.observability.log import get_logger
 from pump.outcome import ABANDON, ACK, Action, Settlement
 
 from .._kit.tasks import BackgroundTasks
-from .connection import Link, close_channel
+from .connection import RabbitMQLink, close_channel
 from .consumer import RabbitMQConsumer
 from .leases import Terms
 from .names import session_lock, session_queue
 from .session import RabbitMQSession, SessionPlace
-from .session_index import SessionIndex, SessionLocks, group_noted
+from .session_index import ConsumerSessionLocks, SessionIndex, group_noted
 from .sorter import Sorter
 from .topology import Topology
 
@@ -30,12 +30,12 @@ HAND_BACK_S = 0.5
 _log = get_logger("gateways.rabbitmq")
 
 
-class Sessions:
+class RabbitMQSessions:
     """Accepts the sessions of one queue."""
 
     def __init__(
         self,
-        link: Link,
+        link: RabbitMQLink,
         topology: Topology,
         index: SessionIndex,
         sorter: Sorter,
@@ -50,7 +50,7 @@ class Sessions:
         self._notes = notes
         """Receives from the queue of notes."""
         self._clock = clock
-        self._locks = SessionLocks(link)
+        self._locks = ConsumerSessionLocks(link)
         self._open: set[RabbitMQSession] = set()
         self._chores = BackgroundTasks("rabbitmq")
         self._released = asyncio.Event()

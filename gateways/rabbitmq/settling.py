@@ -26,7 +26,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, Abandon, Ack, Action, Defer, Refusal, Settlement
 
-from .._kit.settling import Settler
+from .._kit.settling import LeaseSettler
 from .._kit.tasks import BackgroundTasks
 from .errors import Where, translated
 from .leases import ChannelLeases, RabbitMQLease
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _log = get_logger("gateways.rabbitmq")
 
 
-class Settling:
+class RabbitMQSettling:
     """Settles, extends and expires the leases of one queue."""
 
     def __init__(self, queue: str, topology: Topology, *, address: str, clock: Clock) -> None:
@@ -52,7 +52,7 @@ class Settling:
         self._tasks = BackgroundTasks("rabbitmq")
         # Cancelled in the middle of a question, the SDK would close the channel, and with it
         # every other lease.
-        self._settler = Settler(
+        self._settler = LeaseSettler(
             queue,
             self.leases,
             self._perform,
@@ -212,7 +212,7 @@ class Settling:
             _log.warning(vocabulary.SETTLE_FAILED, error=error, count=len(lost))
 
 
-async def hand_back(settling: Settling, deliveries: Sequence[Delivery]) -> None:
+async def hand_back(settling: RabbitMQSettling, deliveries: Sequence[Delivery]) -> None:
     """Make available again what nobody is going to handle; never raises for it."""
     if not deliveries:
         return

@@ -28,12 +28,12 @@ from pump.errors import ConnectionFailed, GatewayError, QueueNotFound
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
-from .connection import MAX_PAUSE_S, Link, close_channel, look_at
+from .connection import MAX_PAUSE_S, RabbitMQLink, close_channel, look_at
 from .errors import Where, translated
 from .leases import Outstanding
 from .names import session_lock, session_queue
-from .registry import Entry
-from .session_index import SessionIndex, SessionLocks
+from .registry import RegistryEntry
+from .session_index import ConsumerSessionLocks, SessionIndex
 from .wire import Parcel, decode, sorted_in
 
 if TYPE_CHECKING:
@@ -88,19 +88,19 @@ class _Inbox:
 class Sorter:
     """Sorts one queue, or stands by; from `start` until `aclose`."""
 
-    def __init__(self, link: Link, index: SessionIndex, clock: Clock) -> None:
+    def __init__(self, link: RabbitMQLink, index: SessionIndex, clock: Clock) -> None:
         self._link = link
         """A connection of its own, beside that of the sessions: a lock is its connection's."""
         self._index = index
         self._clock = clock
-        self._locks = SessionLocks(link)
+        self._locks = ConsumerSessionLocks(link)
         self._task: asyncio.Task[None] | None = None
         self._has_looked = asyncio.Event()
         self._inbox: _Inbox | None = None
         """While it sorts."""
         self._is_sorting = False
         self._failure_count = 0
-        self._known: dict[str, Entry] = {}
+        self._known: dict[str, RegistryEntry] = {}
         self._used_at_s: dict[str, float] = {}
         self._empty: set[str] = set()
         """Queues that were free and empty when they were last looked at."""
@@ -296,7 +296,7 @@ class Sorter:
         pause_s = SWEEP_S if len(idle) <= SWEEP_COUNT else STAND_BY_S
         self._sweeps_at_s = self._clock.now_s() + pause_s
 
-    async def _is_in_use(self, entry: Entry) -> bool:
+    async def _is_in_use(self, entry: RegistryEntry) -> bool:
         """Whether a session is held or has messages, or had a moment ago. If not, its queue is
         gone afterwards.
 

@@ -22,11 +22,11 @@ from pump.ids import new_id
 from pump.subscription import QueueSpec
 
 from .._kit.versions import server_version
-from .connection import Link
+from .connection import RabbitMQLink
 from .errors import Where
 from .names import delay_queue, sessions_name, step_ms
 from .publisher import Fate, Publisher
-from .registry import REGISTRY, Entry, Registry
+from .registry import REGISTRY, Registry, RegistryEntry
 from .wire import Parcel
 
 DELAY = "delay"
@@ -48,7 +48,9 @@ class Topology:
     reading from those that publish, and acks must still get through.
     """
 
-    def __init__(self, link: Link, publishing: Link, clock: Clock, *, patience_s: float) -> None:
+    def __init__(
+        self, link: RabbitMQLink, publishing: RabbitMQLink, clock: Clock, *, patience_s: float
+    ) -> None:
         self._link = link
         self._publishing = publishing
         self._clock = clock
@@ -150,7 +152,7 @@ class Topology:
                 # only to receive from it does. What comes goes back as the channel closes.
                 await channel.basic_get(stay)
             await self.secure()
-            await self.registry.add(Entry(stay, of=queue, role=DELAY))
+            await self.registry.add(RegistryEntry(stay, of=queue, role=DELAY))
             self._declared_at_s[stay] = self._clock.now_s()
 
     def _where(self, operation: str, queue: str) -> Where:

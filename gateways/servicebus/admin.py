@@ -24,12 +24,12 @@ from pump.observability.vocabulary import QUEUE_DIFFERS
 from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec
 
-from .connection import Connections
-from .errors import RequestRefused, Where, fault_of
+from .connection import ServiceBusConnections
+from .errors import RequestRefused, ServiceBusTarget, fault_of
 from .names import MAX_TRIES, RECEIVE_BATCH, parent_of
-from .queue_settings import QueueSettings
+from .queue_settings import ServiceBusQueueSettings
 from .settling import COMPLETE
-from .tap import Clerk
+from .tap import LockClient
 from .wire import decode
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ServiceBusAdmin:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: ServiceBusConnections,
         *,
         held_of: Callable[[str], int],
         drop_held_of: Callable[[str], Awaitable[int]],
@@ -57,7 +57,7 @@ class ServiceBusAdmin:
         """A queue that exists is never changed: creating warns of the differences, validating
         raises them. Sessions that are not as asked for are always an error.
         """
-        settings = QueueSettings.from_spec(spec)
+        settings = ServiceBusQueueSettings.from_spec(spec)
         if make is MakeChannels.ASSUME:
             return
         if (parent := parent_of(spec.name)) is not None:
@@ -108,10 +108,10 @@ class ServiceBusAdmin:
         from . import sdk
 
         count = await self._cancel_scheduled(queue)
-        where = Where(self._connections.address, "purging", queue)
+        where = ServiceBusTarget(self._connections.address, "purging", queue)
         clock, look_s = self._connections.clock, self._connections.settings.look_s
         own = self._connections.own(lambda: self._connections.new_receiver(queue))
-        clerk = Clerk(self._connections, queue)
+        clerk = LockClient(self._connections, queue)
         try:
             while taken := await own.call(
                 where, lambda link: sdk.receive(link, RECEIVE_BATCH, look_s, clock)
@@ -138,7 +138,7 @@ class ServiceBusAdmin:
         """
         from . import sdk
 
-        where = Where(self._connections.address, "purging", queue)
+        where = ServiceBusTarget(self._connections.address, "purging", queue)
         sender = self._connections.sender(queue)
         try:
             await sender.call(where, lambda each: sdk.cancel(each, numbers))
@@ -151,7 +151,7 @@ class ServiceBusAdmin:
     async def _look(self, queue: str, count: int, first: int) -> Any:
         from . import sdk
 
-        where = Where(self._connections.address, "peeking", queue)
+        where = ServiceBusTarget(self._connections.address, "peeking", queue)
         now_s = self._connections.clock.time_s()
         try:
             return await self._connections.clerk(queue).call(
@@ -175,10 +175,12 @@ class ServiceBusAdmin:
             name=queue, visible=max(active - held, 0), in_flight=held, delayed=delayed
         )
 
-    async def _create(self, settings: QueueSettings) -> None:
+    async def _create(self, settings: ServiceBusQueueSettings) -> None:
         if settings.dead_letter_queue is not None:
             # First: the service refuses a queue whose dead letters have nowhere to go.
-            await self._create(QueueSettings.from_spec(QueueSpec(name=settings.dead_letter_queue)))
+            await self._create(
+                ServiceBusQueueSettings.from_spec(QueueSpec(name=settings.dead_letter_queue))
+            )
 
         async def create(client: Administration) -> bool:
             try:
@@ -197,7 +199,7 @@ class ServiceBusAdmin:
         if differences := settings.differences(found):
             _log.warning(QUEUE_DIFFERS, queue=settings.name, differences=differences)
 
-    async def _validate(self, settings: QueueSettings) -> None:
+    async def _validate(self, settings: ServiceBusQueueSettings) -> None:
         found = await self._describe(settings.name)
         if differences := settings.differences(found):
             raise QueueMismatch(settings.name, "; ".join(differences))
@@ -214,7 +216,7 @@ class ServiceBusAdmin:
         self, operation: str, queue: str, work: Callable[[Administration], Awaitable[T]]
     ) -> T:
         """A request of its own each time, made again when the service was too busy for it."""
-        where = Where(self._connections.address, operation, queue)
+        where = ServiceBusTarget(self._connections.address, operation, queue)
         clock = self._connections.clock
         for attempt in range(1, MAX_TRIES):
             try:
@@ -223,7 +225,9 @@ class ServiceBusAdmin:
                 await clock.sleep(RECONNECT.delay_s(attempt, clock.chance()))
         return await self._asked(where, work)
 
-    async def _asked(self, where: Where, work: Callable[[Administration], Awaitable[T]]) -> T:
+    async def _asked(
+        self, where: ServiceBusTarget, work: Callable[[Administration], Awaitable[T]]
+    ) -> T:
         settings = self._connections.settings
         try:
             async with self._connections.clock.timeout(settings.request_timeout_s):

@@ -20,7 +20,7 @@ from pump.tasks import in_thread
 
 from .._kit.tasks import BackgroundTasks
 from .._kit.versions import Packages
-from .errors import Where, fault_of
+from .errors import ServiceBusTarget, fault_of
 from .names import MAX_TRIES
 from .settings import ServiceBusSettings
 
@@ -81,7 +81,7 @@ class Handle(Generic[S]):
         self._is_closed = False
 
     async def call(
-        self, where: Where, work: Callable[[S], Awaitable[T]], *, more_s: float = 0.0
+        self, where: ServiceBusTarget, work: Callable[[S], Awaitable[T]], *, more_s: float = 0.0
     ) -> T:
         """What `work` returns, as our errors where it fails. Goes on in peace when cancelled.
 
@@ -104,7 +104,9 @@ class Handle(Generic[S]):
             if old is not None:
                 await close(old, self._clock)
 
-    async def _patiently(self, where: Where, work: Callable[[S], Awaitable[T]], more_s: float) -> T:
+    async def _patiently(
+        self, where: ServiceBusTarget, work: Callable[[S], Awaitable[T]], more_s: float
+    ) -> T:
         async with self._turn:
             for attempt in range(1, MAX_TRIES):
                 try:
@@ -113,7 +115,9 @@ class Handle(Generic[S]):
                     await self._clock.sleep(RECONNECT.delay_s(attempt, self._clock.chance()))
             return await self._once(where, work, more_s)
 
-    async def _once(self, where: Where, work: Callable[[S], Awaitable[T]], more_s: float) -> T:
+    async def _once(
+        self, where: ServiceBusTarget, work: Callable[[S], Awaitable[T]], more_s: float
+    ) -> T:
         if self._is_closed:
             raise ConnectionFailed(where.address, "the gateway is closed")
         if self._stale_s is not None and self._clock.now_s() - self._used_at_s > self._stale_s:
@@ -141,7 +145,7 @@ class Handle(Generic[S]):
             self._chores.start(close(old, self._clock), "close")
 
 
-def _timed_out(error: Exception, where: Where, timeout_s: float) -> PumpError | None:
+def _timed_out(error: Exception, where: ServiceBusTarget, timeout_s: float) -> PumpError | None:
     if isinstance(error, TimeoutError):
         return ConnectionFailed(where.address, f"no answer within {timeout_s:g} s")
     return None
@@ -156,7 +160,7 @@ async def close(old: Closable, clock: Clock) -> None:
         _log.debug(vocabulary.SETTLE_FAILED, error=repr(error))
 
 
-class Connections:
+class ServiceBusConnections:
     """All handles of a gateway."""
 
     def __init__(self, settings: ServiceBusSettings, clock: Clock) -> None:

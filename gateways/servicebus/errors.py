@@ -26,7 +26,7 @@ _MAX_CAUSES: Final = 10
 
 
 @attrs.frozen
-class Where:
+class ServiceBusTarget:
     """What a call is about, for its errors."""
 
     address: str
@@ -62,7 +62,7 @@ class NoSessionFree(GatewayError):
         return f"no session of queue {self.queue!r} was free"
 
 
-def fault_of(error: BaseException, where: Where) -> PumpError:
+def fault_of(error: BaseException, where: ServiceBusTarget) -> PumpError:
     """Say what an error of the SDK, or of the way to the service, means."""
     if isinstance(error, PumpError):
         return error
@@ -89,7 +89,7 @@ def fault_of(error: BaseException, where: Where) -> PumpError:
     return _by_words(said, where)
 
 
-def _by_kind(where: Where, detail: str) -> dict[str, PumpError]:
+def _by_kind(where: ServiceBusTarget, detail: str) -> dict[str, PumpError]:
     return {
         "MessagingEntityNotFoundError": QueueNotFound(where.queue),
         "ResourceNotFoundError": QueueNotFound(where.queue),
@@ -105,7 +105,7 @@ def _by_kind(where: Where, detail: str) -> dict[str, PumpError]:
     }
 
 
-def _authentication(said: str, where: Where) -> PumpError:
+def _authentication(said: str, where: ServiceBusTarget) -> PumpError:
     """The service looks for the entity while it looks at the token, and answers for both."""
     words = said.lower()
     if "status code: 404" in words or "could not be found" in words:
@@ -115,7 +115,7 @@ def _authentication(said: str, where: Where) -> PumpError:
     return AccessDenied(where.target, where.operation)
 
 
-def _http(status: int | None, detail: str, where: Where) -> PumpError:
+def _http(status: int | None, detail: str, where: ServiceBusTarget) -> PumpError:
     match status:
         case 401 | 403:
             return AccessDenied(where.target, where.operation)
@@ -130,7 +130,7 @@ def _http(status: int | None, detail: str, where: Where) -> PumpError:
     return RequestRefused(where.target, where.operation, detail)
 
 
-def _by_words(said: str, where: Where) -> PumpError:
+def _by_words(said: str, where: ServiceBusTarget) -> PumpError:
     """By all of its words: the condition stands behind a description of any length."""
     words, detail = said.lower(), _short(said)
     if "amqp:not-found" in words:

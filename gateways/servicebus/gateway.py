@@ -20,17 +20,17 @@ from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPo
 from pump.subscription import Subscription
 
 from .admin import ServiceBusAdmin
-from .connection import Connections
-from .errors import RequestRefused, Where
-from .leases import ServiceBusLease, Terms, lease_of
+from .connection import ServiceBusConnections
+from .errors import RequestRefused, ServiceBusTarget
+from .leases import LockTerms, ServiceBusLease, lease_of
 from .names import MAX_PROPERTIES_BYTES, NO_GROUP, capabilities_with, max_body_bytes, sendable_name
 from .queue_settings import check_subscription
 from .session import ServiceBusSession
-from .sessions import Sessions
+from .sessions import ServiceBusSessions
 from .settings import ServiceBusSettings
-from .settling import Settling
-from .tap import Pulled, Tap
-from .wire import Parcel, encode, in_session
+from .settling import ServiceBusSettling
+from .tap import Pulled, ReceiveLink
+from .wire import ServiceBusParcel, encode, in_session
 
 HANDING_BACK_S = 10.0
 """How long closing waits for what is in hand to be handed back."""
@@ -44,9 +44,9 @@ class ServiceBusGateway:
         self._settings = settings
         self._clock = clock
         self._capabilities = capabilities_with(settings)
-        self._connections = Connections(settings, clock)
-        self._settlings: dict[str, Settling] = {}
-        self._taps: dict[str, Tap] = {}
+        self._connections = ServiceBusConnections(settings, clock)
+        self._settlings: dict[str, ServiceBusSettling] = {}
+        self._taps: dict[str, ReceiveLink] = {}
         self._sessions: WeakSet[ServiceBusSession] = WeakSet()
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class ServiceBusGateway:
         """`UnsupportedOperation` for queues that Service Bus cannot offer, such as strict order."""
         check_subscription(subscription)
         queue = subscription.queue
-        terms = Terms(
+        terms = LockTerms(
             lease_s=subscription.lease.total_seconds(),
             max_receive_count=subscription.max_receive_count,
         )
@@ -98,7 +98,9 @@ class ServiceBusGateway:
         self, subscription: Subscription, session: str | None, *, wait_s: float
     ) -> SessionPort | None:
         """Of queues made with `options={"sessions": True}`, whose messages are received so only."""
-        accepted = await Sessions(self._connections, subscription).accept(session, wait_s=wait_s)
+        accepted = await ServiceBusSessions(self._connections, subscription).accept(
+            session, wait_s=wait_s
+        )
         if accepted is not None:
             self._sessions.add(accepted)
         return accepted
@@ -113,15 +115,15 @@ class ServiceBusGateway:
             drop_held_of=self._drop_held_of,
         )
 
-    def _tap(self, queue: str) -> Tap:
+    def _tap(self, queue: str) -> ReceiveLink:
         if queue not in self._taps:
-            self._taps[queue] = Tap(self._connections, queue, self._settling(queue).discard)
+            self._taps[queue] = ReceiveLink(self._connections, queue, self._settling(queue).discard)
         return self._taps[queue]
 
-    def _settling(self, queue: str) -> Settling:
+    def _settling(self, queue: str) -> ServiceBusSettling:
         # What one consumer of a queue received, another one may settle.
         if queue not in self._settlings:
-            self._settlings[queue] = Settling(queue, self._connections)
+            self._settlings[queue] = ServiceBusSettling(queue, self._connections)
         return self._settlings[queue]
 
     async def _drop_held_of(self, queue: str) -> int:
@@ -144,7 +146,13 @@ class ServiceBusConsumer:
     """Receives from one queue and settles what it received."""
 
     def __init__(
-        self, queue: str, terms: Terms, tap: Tap, settling: Settling, *, clock: Clock
+        self,
+        queue: str,
+        terms: LockTerms,
+        tap: ReceiveLink,
+        settling: ServiceBusSettling,
+        *,
+        clock: Clock,
     ) -> None:
         self._queue = queue
         self._terms = terms
@@ -219,7 +227,7 @@ class ServiceBusConsumer:
 @attrs.define(eq=False)
 class _Outgoing:
     message: Message
-    parcel: Parcel
+    parcel: ServiceBusParcel
     error: PumpError | None = None
 
 
@@ -229,11 +237,11 @@ class ServiceBusProducer:
     A batch is of one session: so messages of different groups may overtake each other.
     """
 
-    def __init__(self, connections: Connections, queue: str) -> None:
+    def __init__(self, connections: ServiceBusConnections, queue: str) -> None:
         self._connections = connections
         self._clock: Clock = connections.clock
         self._queue = queue
-        self._where = Where(connections.address, "sending", queue)
+        self._where = ServiceBusTarget(connections.address, "sending", queue)
         self._needs_session = False
 
     async def send(self, messages: Sequence[Message], *, delay_s: float = 0.0) -> Sequence[str]:
@@ -272,7 +280,7 @@ class ServiceBusProducer:
             for each in rest:
                 each.error = error
 
-    async def _sent(self, parcels: Sequence[Parcel], due_at: datetime | None) -> int:
+    async def _sent(self, parcels: Sequence[ServiceBusParcel], due_at: datetime | None) -> int:
         from . import sdk
 
         if self._needs_session:
@@ -311,5 +319,5 @@ class ServiceBusProducer:
         )
 
 
-def _with_sessions(parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+def _with_sessions(parcels: Sequence[ServiceBusParcel]) -> Sequence[ServiceBusParcel]:
     return [each if each.session_id else in_session(each, NO_GROUP) for each in parcels]

@@ -21,14 +21,14 @@ import attrs
 from pump.message import Delivery
 
 from .._kit.leases import Lease, WatchedLeases
-from .wire import Arrival, attempt_of, decode, native_of, stored_id_of
+from .wire import ServiceBusArrival, attempt_of, decode, native_of, stored_id_of
 
 EDGE_S = 0.1
 """An end this close to the lock's own is left to the service."""
 
 
 @attrs.frozen(kw_only=True)
-class Terms:
+class LockTerms:
     """What a subscription says about the leases of its queue."""
 
     lease_s: float
@@ -65,8 +65,8 @@ class ServiceBusLease(LockedLease, eq=False, kw_only=True):
     """One delivery in flight."""
 
     delivery: Delivery
-    arrival: Arrival
-    terms: Terms
+    arrival: ServiceBusArrival
+    terms: LockTerms
     is_resting: bool = False
     is_unanswered: bool = False
     """A settlement went out, and what became of it is not known."""
@@ -124,7 +124,7 @@ class ServiceBusLeases(WatchedLeases[ServiceBusLease]):
 
 
 def delivery_of(
-    arrival: Arrival, *, queue: str, lease_ends_at_s: float, is_ordered: bool = False
+    arrival: ServiceBusArrival, *, queue: str, lease_ends_at_s: float, is_ordered: bool = False
 ) -> Delivery:
     """The delivery of a message. Only a session keeps the order of a group."""
     return Delivery(
@@ -140,7 +140,7 @@ def delivery_of(
 
 
 def lease_of(
-    arrival: Arrival, *, queue: str, terms: Terms, locked_at_s: float, now_s: float
+    arrival: ServiceBusArrival, *, queue: str, terms: LockTerms, locked_at_s: float, now_s: float
 ) -> ServiceBusLease:
     """The lease of a message that has arrived by now, and was locked no earlier than then."""
     ends_at_s = locked_at_s + terms.lease_s

@@ -33,7 +33,7 @@ _OPTIONS: Final = (_WINDOW, _SESSIONS, _PARTITIONED, _MAX_SIZE)
 
 
 @attrs.frozen(kw_only=True)
-class QueueSettings:
+class ServiceBusQueueSettings:
     """How one queue is made."""
 
     name: str
@@ -48,7 +48,7 @@ class QueueSettings:
     """Nothing more was asked for than that the queue exists."""
 
     @classmethod
-    def from_spec(cls, spec: QueueSpec) -> QueueSettings:
+    def from_spec(cls, spec: QueueSpec) -> ServiceBusQueueSettings:
         """Translate a spec; `ConfigurationError` or `UnsupportedOperation` where the service
         cannot.
         """
@@ -117,7 +117,7 @@ class QueueSettings:
 def check_subscription(subscription: Subscription) -> None:
     """Raise what keeps this subscription from ever working here."""
     for spec in subscription.queue_specs():
-        QueueSettings.from_spec(spec)
+        ServiceBusQueueSettings.from_spec(spec)
     for target in (subscription.dead_letter_queue, subscription.invalid_queue):
         if target is not None:
             sendable_name(target)

@@ -32,7 +32,7 @@ from pump.clock import Clock, yield_to_loop
 
 from .names import SEND_BATCH
 from .settings import ServiceBusSettings
-from .wire import Arrival, Parcel
+from .wire import ServiceBusArrival, ServiceBusParcel
 
 __all__ = ["Administration", "Client", "Receiver", "Sender"]
 Client = ServiceBusClient
@@ -138,7 +138,7 @@ async def open_link(receiver: Receiver) -> None:
     await receiver.__aenter__()
 
 
-async def send(sender: Sender, parcels: Sequence[Parcel], due_at: datetime | None) -> int:
+async def send(sender: Sender, parcels: Sequence[ServiceBusParcel], due_at: datetime | None) -> int:
     """Send as many as one batch holds, at most a hundred, and return how many those are."""
     messages = [outgoing(parcel, due_at) for parcel in parcels[:SEND_BATCH]]
     if len(messages) == 1:
@@ -158,7 +158,9 @@ async def send(sender: Sender, parcels: Sequence[Parcel], due_at: datetime | Non
     return len(batch)
 
 
-async def schedule(sender: Sender, parcels: Sequence[Parcel], due_at: datetime) -> Sequence[int]:
+async def schedule(
+    sender: Sender, parcels: Sequence[ServiceBusParcel], due_at: datetime
+) -> Sequence[int]:
     """Schedule all in one request; the numbers returned can be cancelled."""
     messages = [outgoing(parcel, None) for parcel in parcels]
     return [int(number) for number in await sender.schedule_messages(messages, due_at)]
@@ -169,7 +171,9 @@ async def cancel(sender: Sender, numbers: Sequence[int]) -> None:
     await sender.cancel_scheduled_messages(list(numbers))
 
 
-async def receive(receiver: Receiver, count: int, wait_s: float, clock: Clock) -> Sequence[Arrival]:
+async def receive(
+    receiver: Receiver, count: int, wait_s: float, clock: Clock
+) -> Sequence[ServiceBusArrival]:
     """What comes within `wait_s`, and shortly after the first; credit that is left stays."""
     # The time to connect is not part of it.
     await open_link(receiver)
@@ -220,7 +224,7 @@ async def renew(receiver: Receiver, tokens: Iterable[str], now_s: float) -> Sequ
 
 async def peek(
     receiver: Receiver, count: int, first: int, now_s: float
-) -> Sequence[tuple[Arrival, bool]]:
+) -> Sequence[tuple[ServiceBusArrival, bool]]:
     """What is stored from this sequence number on, each with whether it waits for its time."""
     seen = await receiver.peek_messages(count, sequence_number=first)
     return [(arrival_of(each, now_s), _is_scheduled(each, now_s)) for each in seen]
@@ -253,7 +257,7 @@ async def set_state(receiver: Receiver, state: bytes | None) -> None:
     await receiver.session.set_state(cast(Any, state))
 
 
-def arrival_of(message: ServiceBusReceivedMessage, now_s: float) -> Arrival:
+def arrival_of(message: ServiceBusReceivedMessage, now_s: float) -> ServiceBusArrival:
     """What a message of the SDK is to us."""
     properties = {
         "message_id": message.message_id,
@@ -265,8 +269,8 @@ def arrival_of(message: ServiceBusReceivedMessage, now_s: float) -> Arrival:
     }
     headers = {_plain(key): _plain(value) for key, value in _application_properties(message)}
     enqueued, until = message.enqueued_time_utc, message.locked_until_utc
-    return Arrival(
-        parcel=Parcel(
+    return ServiceBusArrival(
+        parcel=ServiceBusParcel(
             body=_body(message),
             properties={key: str(text) for key, text in properties.items() if text is not None},
             headers={str(key): value for key, value in headers.items()},
@@ -280,7 +284,7 @@ def arrival_of(message: ServiceBusReceivedMessage, now_s: float) -> Arrival:
     )
 
 
-def outgoing(parcel: Parcel, due_at: datetime | None) -> ServiceBusMessage:
+def outgoing(parcel: ServiceBusParcel, due_at: datetime | None) -> ServiceBusMessage:
     """What the SDK sends for a parcel."""
     return ServiceBusMessage(
         parcel.body,

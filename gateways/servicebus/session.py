@@ -31,12 +31,12 @@ from pump.outcome import Abandon, Ack, Defer, Refusal, Settlement
 
 from .._kit.leases import Alarm
 from .._kit.session import SessionState
-from .connection import Connections
-from .errors import Where
-from .leases import LockedLease, Terms, delivery_of
+from .connection import ServiceBusConnections
+from .errors import ServiceBusTarget
+from .leases import LockedLease, LockTerms, delivery_of
 from .settling import ABANDONED, COMPLETE, dead_letter, untried
-from .tap import Clerk, Verdict, slice_s
-from .wire import Arrival
+from .tap import LockClient, Verdict, slice_s
+from .wire import ServiceBusArrival
 
 if TYPE_CHECKING:
     from .connection import Handle
@@ -53,7 +53,7 @@ class Place:
     queue: str
     session_id: str
     group: str
-    terms: Terms
+    terms: LockTerms
 
 
 class ServiceBusSession:
@@ -61,7 +61,7 @@ class ServiceBusSession:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: ServiceBusConnections,
         place: Place,
         handle: Handle[Receiver],
         *,
@@ -72,7 +72,7 @@ class ServiceBusSession:
         self._clock = connections.clock
         self._place = place
         self._handle = handle
-        self._clerk = Clerk(connections, place.queue, session=place.group, handle=handle)
+        self._clerk = LockClient(connections, place.queue, session=place.group, handle=handle)
         self._lease = LockedLease(
             locked_at_s + place.terms.lease_s,
             lock_s=lock_s,
@@ -80,9 +80,9 @@ class ServiceBusSession:
         )
         self._state = SessionState(place.queue, place.group, self._lease, clock=self._clock)
         self._alarm = Alarm(self._clock, self._look)
-        self._arrived: list[Arrival] = []
+        self._arrived: list[ServiceBusArrival] = []
         """Here, and not returned yet."""
-        self._in_hand: dict[Delivery, Arrival] = {}
+        self._in_hand: dict[Delivery, ServiceBusArrival] = {}
         self._performing: set[asyncio.Task[Sequence[Refusal]]] = set()
         self._is_noted = False
         self._is_foreign_state = False
@@ -148,7 +148,7 @@ class ServiceBusSession:
         told: dict[Verdict, list[Delivery]] = {}
         rest_s = 0.0
         # Taken out meanwhile: nobody else may settle it, or hand it back.
-        taken: dict[Delivery, Arrival] = {}
+        taken: dict[Delivery, ServiceBusArrival] = {}
         for each in settlements:
             delivery = each.delivery
             if (arrival := self._in_hand.pop(delivery, None)) is None:
@@ -224,7 +224,7 @@ class ServiceBusSession:
             ready.append(delivery)
         return ready
 
-    def _verdict(self, settlement: Settlement, arrival: Arrival) -> Verdict:
+    def _verdict(self, settlement: Settlement, arrival: ServiceBusArrival) -> Verdict:
         limit = self._place.terms.max_receive_count
         attempt = settlement.delivery.attempt
         match settlement.action:
@@ -237,7 +237,10 @@ class ServiceBusSession:
         return ABANDONED
 
     async def _perform(
-        self, told: dict[Verdict, list[Delivery]], taken: dict[Delivery, Arrival], rest_s: float
+        self,
+        told: dict[Verdict, list[Delivery]],
+        taken: dict[Delivery, ServiceBusArrival],
+        rest_s: float,
     ) -> Sequence[Refusal]:
         refusals: list[Refusal] = []
         try:
@@ -267,7 +270,7 @@ class ServiceBusSession:
             arrived, self._arrived = self._arrived, []
             await self._hand_back(arrived)
 
-    async def _hand_back(self, arrivals: Iterable[Arrival]) -> None:
+    async def _hand_back(self, arrivals: Iterable[ServiceBusArrival]) -> None:
         told: dict[Verdict, list[str]] = {}
         for arrival in arrivals:
             told.setdefault(untried(arrival, self._place.queue), []).append(arrival.token)
@@ -367,8 +370,8 @@ class ServiceBusSession:
         assert isinstance(error, GatewayError)
         return error
 
-    def _where(self, operation: str) -> Where:
-        return Where(self._connections.address, operation, self._place.queue, self.id)
+    def _where(self, operation: str) -> ServiceBusTarget:
+        return ServiceBusTarget(self._connections.address, operation, self._place.queue, self.id)
 
 
 # What is noted about a session in its state: until when it rests. Pure.

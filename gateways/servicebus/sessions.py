@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pump.errors import GatewayError, SessionLocked, SessionLockLost, UnsupportedOperation
 from pump.subscription import Subscription
 
-from .connection import Connections, close
-from .errors import NoSessionFree, RequestRefused, Where, fault_of
-from .leases import Terms
+from .connection import ServiceBusConnections, close
+from .errors import NoSessionFree, RequestRefused, ServiceBusTarget, fault_of
+from .leases import LockTerms
 from .names import group_of, session_id_of
 from .queue_settings import check_subscription
 from .session import Place, ServiceBusSession
@@ -27,15 +27,15 @@ POLL_S = 0.2
 """How often a named session is tried that another holds: the service does not tell."""
 
 
-class Sessions:
+class ServiceBusSessions:
     """Accepts the sessions of one subscription's queue."""
 
-    def __init__(self, connections: Connections, subscription: Subscription) -> None:
+    def __init__(self, connections: ServiceBusConnections, subscription: Subscription) -> None:
         check_subscription(subscription)
         self._connections = connections
         self._clock = connections.clock
         self._queue = subscription.queue
-        self._terms = Terms(
+        self._terms = LockTerms(
             lease_s=subscription.lease.total_seconds(),
             max_receive_count=subscription.max_receive_count,
         )
@@ -117,7 +117,7 @@ class Sessions:
     async def _open(self, receiver: Receiver, group: str, wait_s: float) -> None:
         from . import sdk
 
-        where = Where(self._connections.address, "accepting", self._queue, group)
+        where = ServiceBusTarget(self._connections.address, "accepting", self._queue, group)
         timeout_s = self._connections.settings.request_timeout_s + wait_s
         try:
             async with self._clock.timeout(timeout_s):
@@ -151,7 +151,7 @@ class Sessions:
 
         if (group := group_of(session_id)) is not None:
             return group
-        where = Where(self._connections.address, "accepting", self._queue, session_id)
+        where = ServiceBusTarget(self._connections.address, "accepting", self._queue, session_id)
         now_s = self._clock.time_s()
         seen = await handle.call(where, lambda receiver: sdk.peek(receiver, 1, 1, now_s))
         return (decode(seen[0][0]).group if seen else None) or session_id

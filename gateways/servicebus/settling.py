@@ -31,13 +31,13 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, Abandon, Ack, Defer, Refusal, Settlement
 
-from .._kit.settling import Failures, Settler
-from .connection import Connections
-from .errors import RequestRefused, Where
-from .leases import ServiceBusLease, ServiceBusLeases, Terms, lease_of
+from .._kit.settling import Failures, LeaseSettler
+from .connection import ServiceBusConnections
+from .errors import RequestRefused, ServiceBusTarget
+from .leases import LockTerms, ServiceBusLease, ServiceBusLeases, lease_of
 from .names import SEND_BATCH, parent_of
-from .tap import Clerk, Fates, Pulled, Verdict
-from .wire import Arrival, Parcel, again, hand_backs_of
+from .tap import Fates, LockClient, Pulled, Verdict
+from .wire import ServiceBusArrival, ServiceBusParcel, again, hand_backs_of
 
 COMPLETE = Verdict("completed")
 ABANDONED = Verdict("abandoned")
@@ -54,23 +54,23 @@ def dead_letter(attempts: int) -> Verdict:
     return Verdict("suspended", "MaxDeliveryCountExceeded", detail)
 
 
-def untried(arrival: Arrival, queue: str) -> Verdict:
+def untried(arrival: ServiceBusArrival, queue: str) -> Verdict:
     """For a message that is handed back as it came."""
     return Verdict(ABANDONED.outcome, handed_back=hand_backs_of(arrival, queue=queue) + 1)
 
 
-class Settling:
+class ServiceBusSettling:
     """Settles, extends and expires the leases of one queue."""
 
-    def __init__(self, queue: str, connections: Connections) -> None:
-        self.terms = Terms(lease_s=DISCARD_S)
+    def __init__(self, queue: str, connections: ServiceBusConnections) -> None:
+        self.terms = LockTerms(lease_s=DISCARD_S)
         """Those of whoever asked last for a consumer."""
         self._queue = queue
         self._connections = connections
         self._clock: Clock = connections.clock
-        self._clerk = Clerk(connections, queue)
+        self._clerk = LockClient(connections, queue)
         self.leases = ServiceBusLeases(self._clock, self._act)
-        self._settler = Settler(
+        self._settler = LeaseSettler(
             queue,
             self.leases,
             self._perform,
@@ -158,7 +158,7 @@ class Settling:
         self, settlements: Sequence[Settlement], leases: Sequence[ServiceBusLease]
     ) -> Failures:
         told: dict[Verdict, list[ServiceBusLease]] = {}
-        copied: dict[float, list[tuple[ServiceBusLease, Parcel]]] = {}
+        copied: dict[float, list[tuple[ServiceBusLease, ServiceBusParcel]]] = {}
         replaced: list[ServiceBusLease] = []
         for settlement, lease in zip(settlements, leases, strict=True):
             attempt = lease.delivery.attempt
@@ -196,7 +196,9 @@ class Settling:
         assert isinstance(error, GatewayError)
         return error
 
-    def _copy(self, lease: ServiceBusLease, attempts: int) -> tuple[ServiceBusLease, Parcel]:
+    def _copy(
+        self, lease: ServiceBusLease, attempts: int
+    ) -> tuple[ServiceBusLease, ServiceBusParcel]:
         return lease, again(lease.arrival, queue=self._queue, attempts=attempts)
 
     async def _told(self, verdict: Verdict, leases: Sequence[ServiceBusLease]) -> Fates:
@@ -216,7 +218,7 @@ class Settling:
         """Whether a lock is lost, or its message is gone: None then."""
         from . import sdk
 
-        where = Where(self._connections.address, "peeking", self._queue)
+        where = ServiceBusTarget(self._connections.address, "peeking", self._queue)
         sequence, now_s = lease.arrival.sequence, self._clock.time_s()
         try:
             clerk = self._connections.clerk(self._queue)
@@ -227,7 +229,7 @@ class Settling:
         return lost if is_there else None
 
     async def _deferred(
-        self, copies: Sequence[tuple[ServiceBusLease, Parcel]], delay_s: float
+        self, copies: Sequence[tuple[ServiceBusLease, ServiceBusParcel]], delay_s: float
     ) -> Fates:
         fates: Fates = {}
         for chunk in chunked(copies, max_bytes=self._connections.settings.max_message_bytes):
@@ -235,7 +237,7 @@ class Settling:
         return fates
 
     async def _scheduled(
-        self, copies: Sequence[tuple[ServiceBusLease, Parcel]], delay_s: float
+        self, copies: Sequence[tuple[ServiceBusLease, ServiceBusParcel]], delay_s: float
     ) -> Fates:
         from . import sdk
 
@@ -243,7 +245,7 @@ class Settling:
         if parent_of(self._queue) is not None:  # nobody can send there
             return self._rested(leases, delay_s)
         due_at = datetime.fromtimestamp(self._clock.time_s() + delay_s, UTC)
-        where = Where(self._connections.address, "scheduling", self._queue)
+        where = ServiceBusTarget(self._connections.address, "scheduling", self._queue)
         try:
             sender = self._connections.sender(self._queue)
             numbers = await sender.call(where, lambda link: sdk.schedule(link, parcels, due_at))
@@ -277,7 +279,7 @@ class Settling:
     async def _cancel(self, numbers: Sequence[int]) -> None:
         from . import sdk
 
-        where = Where(self._connections.address, "cancelling", self._queue)
+        where = ServiceBusTarget(self._connections.address, "cancelling", self._queue)
         for number in numbers:
             try:
                 sender = self._connections.sender(self._queue)
@@ -339,10 +341,10 @@ class Settling:
 
 
 def chunked(
-    copies: Sequence[tuple[ServiceBusLease, Parcel]], *, max_bytes: int
-) -> Iterator[list[tuple[ServiceBusLease, Parcel]]]:
+    copies: Sequence[tuple[ServiceBusLease, ServiceBusParcel]], *, max_bytes: int
+) -> Iterator[list[tuple[ServiceBusLease, ServiceBusParcel]]]:
     """As many as one request may hold, by count and by bytes; one alone always is."""
-    chunk: list[tuple[ServiceBusLease, Parcel]] = []
+    chunk: list[tuple[ServiceBusLease, ServiceBusParcel]] = []
     size = 0
     for copy in copies:
         if chunk and (len(chunk) == SEND_BATCH or size + copy[1].size > max_bytes):

@@ -24,10 +24,10 @@ import attrs
 from pump.clock import Clock
 from pump.errors import ConnectionFailed, GatewayError, LeaseLost, PumpError
 
-from .connection import Connections
-from .errors import Where
+from .connection import ServiceBusConnections
+from .errors import ServiceBusTarget
 from .names import RECEIVE_BATCH, SETTLE_BATCH
-from .wire import Arrival, handed_back
+from .wire import ServiceBusArrival, handed_back
 
 if TYPE_CHECKING:
     from .connection import Handle
@@ -46,7 +46,7 @@ little as an empty queue does."""
 class Pulled:
     """A message, and when its lock began at the earliest."""
 
-    arrival: Arrival
+    arrival: ServiceBusArrival
     locked_at_s: float
 
 
@@ -65,12 +65,12 @@ def slice_s(look_s: float, left_s: float, *, has_looked: bool) -> float:
     return min(max(left_s, LEAST_SLICE_S), look_s) if has_looked else look_s
 
 
-class Tap:
+class ReceiveLink:
     """The receives of one queue. `discard` hands back what came for nobody."""
 
     def __init__(
         self,
-        connections: Connections,
+        connections: ServiceBusConnections,
         queue: str,
         discard: Callable[[Sequence[Pulled]], Awaitable[object]],
     ) -> None:
@@ -79,7 +79,7 @@ class Tap:
         self._queue = queue
         self._discard = discard
         self._look_s = connections.settings.look_s
-        self._where = Where(connections.address, "receiving", queue)
+        self._where = ServiceBusTarget(connections.address, "receiving", queue)
         self._waiters: list[_Waiter] = []
         self._unclaimed: list[Pulled] = []
         self._pulling: asyncio.Task[None] | None = None
@@ -222,12 +222,12 @@ Fates = dict[str, PumpError | None]
 """What became of each lock: None when it was as asked."""
 
 
-class Clerk:
+class LockClient:
     """Asks about the locks of one queue, or of one session of it."""
 
     def __init__(
         self,
-        connections: Connections,
+        connections: ServiceBusConnections,
         queue: str,
         *,
         session: str = "",
@@ -291,7 +291,7 @@ class Clerk:
         operation: str,
         ask: Callable[[Receiver, Sequence[str]], Awaitable[None]],
     ) -> PumpError | None:
-        where = Where(self._connections.address, operation, self._queue, self._session)
+        where = ServiceBusTarget(self._connections.address, operation, self._queue, self._session)
         try:
             handle = self._own_handle or self._connections.clerk(self._queue)
             await handle.call(where, lambda receiver: ask(receiver, chunk))

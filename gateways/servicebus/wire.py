@@ -61,7 +61,7 @@ _PER_MESSAGE_BYTES: Final = 512
 
 
 @attrs.frozen(kw_only=True)
-class Parcel:
+class ServiceBusParcel:
     """A message as Service Bus carries it: AMQP's properties by the SDK's names, and the rest."""
 
     body: bytes = attrs.field(repr=False)
@@ -83,10 +83,10 @@ class Parcel:
 
 
 @attrs.frozen(kw_only=True)
-class Arrival:
+class ServiceBusArrival:
     """What the service says of a message that it gives out."""
 
-    parcel: Parcel
+    parcel: ServiceBusParcel
     token: str
     """The lock."""
     sequence: int
@@ -98,7 +98,7 @@ class Arrival:
     dead_letter_source: str | None = None
 
 
-def encode(message: Message) -> Parcel:
+def encode(message: Message) -> ServiceBusParcel:
     """What is sent for a message."""
     stored_id = new_id()
     # Never our id: where duplicates are looked for, a message sent again would be dropped.
@@ -124,15 +124,15 @@ def encode(message: Message) -> Parcel:
         if names.NATIVE in message.headers:
             plain |= _as_they_came(plain, message.headers[names.NATIVE])
     headers = {**plain, STORED_ID: stored_id, EXACT: exact_json(exact)}
-    return Parcel(body=message.body, properties=properties, headers=headers)
+    return ServiceBusParcel(body=message.body, properties=properties, headers=headers)
 
 
-def in_session(parcel: Parcel, session_id: str) -> Parcel:
+def in_session(parcel: ServiceBusParcel, session_id: str) -> ServiceBusParcel:
     """The same, for a queue where every message must have a session."""
     return attrs.evolve(parcel, properties={**parcel.properties, "session_id": session_id})
 
 
-def again(arrival: Arrival, *, queue: str, attempts: int) -> Parcel:
+def again(arrival: ServiceBusArrival, *, queue: str, attempts: int) -> ServiceBusParcel:
     """The same stored message, to be sent once more with the deliveries it had on this queue.
 
     Under another id of the service's: it would be dropped as a duplicate of itself.
@@ -156,7 +156,7 @@ def again(arrival: Arrival, *, queue: str, attempts: int) -> Parcel:
     )
 
 
-def decode(arrival: Arrival) -> Message:
+def decode(arrival: ServiceBusArrival) -> Message:
     """The message that has arrived, whoever sent it. Never raises: what is odd is left out."""
     parcel = arrival.parcel
     exact = _exact(parcel.headers.get(EXACT))
@@ -177,7 +177,7 @@ def decode(arrival: Arrival) -> Message:
     )
 
 
-def native_of(arrival: Arrival) -> str | None:
+def native_of(arrival: ServiceBusArrival) -> str | None:
     """Which properties of a message that another program sent are numbers or truth values."""
     typed = [
         key
@@ -200,7 +200,7 @@ def _as_they_came(plain: Mapping[str, str], native: str) -> dict[str, Any]:
     return found
 
 
-def attempt_of(arrival: Arrival, *, queue: str) -> int:
+def attempt_of(arrival: ServiceBusArrival, *, queue: str) -> int:
     """Which attempt this is, from 1: what the service counted, after what it cannot know of, less
     what was handed back untried.
     """
@@ -209,7 +209,7 @@ def attempt_of(arrival: Arrival, *, queue: str) -> int:
     return before + arrival.delivery_count - untried + 1
 
 
-def hand_backs_of(arrival: Arrival, *, queue: str) -> int:
+def hand_backs_of(arrival: ServiceBusArrival, *, queue: str) -> int:
     """How many of the deliveries that the service counts were handed back untried."""
     return _carried(arrival, HANDED_BACK, HANDED_BACK_OF, queue)
 
@@ -219,7 +219,7 @@ def handed_back(count: int, *, queue: str) -> Mapping[str, object]:
     return {HANDED_BACK: count, HANDED_BACK_OF: queue}
 
 
-def _carried(arrival: Arrival, name: str, name_of_queue: str, queue: str) -> int:
+def _carried(arrival: ServiceBusArrival, name: str, name_of_queue: str, queue: str) -> int:
     """A count that belongs to this queue: a dead letter carries that of another."""
     count = arrival.parcel.headers.get(name)
     # Names of queues are compared without regard to case.
@@ -227,19 +227,19 @@ def _carried(arrival: Arrival, name: str, name_of_queue: str, queue: str) -> int
     return count if is_ours and isinstance(count, int) and count > 0 else 0
 
 
-def stored_id_of(arrival: Arrival) -> str:
+def stored_id_of(arrival: ServiceBusArrival) -> str:
     """What names a stored message: the same for its retries, another one for a copy."""
     stored = arrival.parcel.headers.get(STORED_ID)
     return stored if isinstance(stored, str) and stored else str(arrival.sequence)
 
 
-def _service_id(arrival: Arrival) -> str:
+def _service_id(arrival: ServiceBusArrival) -> str:
     """The service's id of a message, or what stands for it at every delivery where it has none."""
     given_ms = round((arrival.enqueued_at_s or 0.0) * 1000)
     return arrival.parcel.properties.get("message_id") or f"sb-{arrival.sequence}-{given_ms}"
 
 
-def _kept(arrival: Arrival) -> Mapping[str, Any]:
+def _kept(arrival: ServiceBusArrival) -> Mapping[str, Any]:
     """What a copy must say of a message, in case nobody has: its id and its time."""
     exact = _exact(arrival.parcel.headers.get(EXACT))
     if exact:
@@ -248,13 +248,13 @@ def _kept(arrival: Arrival) -> Mapping[str, Any]:
     return {"id": message.id, "created_at_s": message.created_at_s, "group": message.group}
 
 
-def _group(parcel: Parcel, exact: Mapping[str, Any]) -> str | None:
+def _group(parcel: ServiceBusParcel, exact: Mapping[str, Any]) -> str | None:
     if exact:
         return text_or_none(exact.get("group"))
     return None if parcel.session_id is None else group_of(parcel.session_id)
 
 
-def _headers(arrival: Arrival, odd: object) -> dict[str, str]:
+def _headers(arrival: ServiceBusArrival, odd: object) -> dict[str, str]:
     found = _death(arrival)
     for key, value in arrival.parcel.headers.items():
         if key not in _OURS:
@@ -264,7 +264,7 @@ def _headers(arrival: Arrival, odd: object) -> dict[str, str]:
     return found
 
 
-def _death(arrival: Arrival) -> dict[str, str]:
+def _death(arrival: ServiceBusArrival) -> dict[str, str]:
     """In our words, why the service itself has dead-lettered a message (R21)."""
     reason = arrival.parcel.headers.get(DEAD_REASON)
     if reason is None:

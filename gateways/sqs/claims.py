@@ -85,7 +85,7 @@ class ClaimCheck:
             )
 
 
-class _Claim(msgspec.Struct, frozen=True):
+class _ClaimContent(msgspec.Struct, frozen=True):
     """The header's content, as JSON."""
 
     bucket: str
@@ -98,7 +98,7 @@ class _Claim(msgspec.Struct, frozen=True):
         return f"{self.bucket}/{self.key}"
 
 
-_decode = msgspec.json.Decoder(_Claim).decode
+_decode = msgspec.json.Decoder(_ClaimContent).decode
 
 
 class Claims:
@@ -121,7 +121,7 @@ class Claims:
         """
         if not self._is_large(message):
             return message
-        claim = _Claim(
+        claim = _ClaimContent(
             bucket=self._settings.bucket,
             key=self._key(message.id, queue),
             size=len(message.body),
@@ -187,12 +187,12 @@ class Claims:
         name = re.split("[/:]", queue)[-1]  # of a URL or an ARN
         return f"{self._settings.prefix}{_safe(name)}/{_safe(message_id)}-{secrets.token_hex(8)}"
 
-    def _claim_of(self, message: Message) -> _Claim | None:
+    def _claim_of(self, message: Message) -> _ClaimContent | None:
         if message.body or CLAIM not in message.headers:
             return None
         return self._read(message.headers[CLAIM])
 
-    def _read(self, header: str) -> _Claim | None:
+    def _read(self, header: str) -> _ClaimContent | None:
         try:
             claim = _decode(header)
         except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -201,7 +201,7 @@ class Claims:
         is_ours = claim.bucket == settings.bucket and claim.key.startswith(settings.prefix)
         return claim if is_ours and claim.key else None
 
-    async def _call(self, operation: str, claim: _Claim, **more: object) -> dict[str, Any]:
+    async def _call(self, operation: str, claim: _ClaimContent, **more: object) -> dict[str, Any]:
         request = {"Bucket": claim.bucket, "Key": claim.key, **more}
         return await self._transport.call("s3", operation, request, target=claim.target)
 

@@ -24,9 +24,9 @@ from .._aws.transport import Polling, Reply
 from .address import QueueAddress
 from .calls import MAX_BATCH, MAX_LONG_POLL_S, QueueCalls, receive_request, whole_seconds
 from .claims import Claims
-from .inbound import ClaimedBodies, Receipts, deliveries_of
+from .inbound import ClaimedBodies, SqsReceipts, deliveries_of
 from .queue_settings import QueueOptions
-from .settling import Settling
+from .settling import SqsSettling
 
 _log = get_logger("gateways.sqs")
 _DOUBT_S = 1.0
@@ -41,7 +41,7 @@ class SqsConsumer:
         self,
         calls: QueueCalls,
         subscription: Subscription,
-        receipts: Receipts,
+        receipts: SqsReceipts,
         *,
         clock: Clock,
         claims: Claims | None,
@@ -55,7 +55,7 @@ class SqsConsumer:
         self._max_count = 1 if subscription.ordering_guarantee else MAX_BATCH
         self._unwrap_sns = QueueOptions.parse(subscription.options).unwrap_sns is not False
         is_fifo = QueueAddress.parse(subscription.queue).is_fifo
-        self._repeats = Repeats(lease_s=self._lease_s) if is_fifo else None
+        self._repeats = ReceiveAttempts(lease_s=self._lease_s) if is_fifo else None
         self._bodies = (
             None
             if claims is None
@@ -67,7 +67,7 @@ class SqsConsumer:
                 patience_s=self._lease_s / 4,
             )
         )
-        self._settling = Settling(
+        self._settling = SqsSettling(
             calls,
             receipts,
             clock=clock,
@@ -76,7 +76,7 @@ class SqsConsumer:
             on_deleted=None if self._bodies is None else self._bodies.discard,
         )
         self._receipts = receipts
-        self._stragglers = Stragglers(self._give_back)
+        self._stragglers = OrphanedPolls(self._give_back)
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
         """Any wait is met by long polls of whole seconds and a short one for the rest (T12)."""
@@ -224,7 +224,7 @@ class Attempt:
     asked_at_s: float
 
 
-class Repeats:
+class ReceiveAttempts:
     """The attempts of one consumer that got no answer."""
 
     def __init__(self, *, lease_s: float) -> None:
@@ -266,7 +266,7 @@ class Repeats:
 PendingPoll = asyncio.Task[Sequence[Delivery]]
 
 
-class Stragglers:
+class OrphanedPolls:
     """The abandoned polls of one consumer."""
 
     def __init__(self, give_back: Callable[[Sequence[Delivery]], Awaitable[None]]) -> None:

@@ -461,7 +461,7 @@ RETENTION = "MessageRetentionPeriod"
 
 
 @attrs.frozen(kw_only=True)
-class Redrive:
+class QueueRedrive:
     """A queue's own dead-lettering, by SQS itself."""
 
     target_arn: str
@@ -502,12 +502,12 @@ class QueueFacts:
         return self._seconds("VisibilityTimeout")
 
     @property
-    def redrive(self) -> Redrive | None:
+    def redrive(self) -> QueueRedrive | None:
         """Where SQS itself moves what was received too often; None when it does not."""
         try:
             policy = json.loads((self.attributes or {})["RedrivePolicy"])
             # SQS gives the count back as it was written: as a number or as text.
-            return Redrive(
+            return QueueRedrive(
                 target_arn=policy["deadLetterTargetArn"],
                 max_receive_count=int(policy["maxReceiveCount"]),
             )

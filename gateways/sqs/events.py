@@ -22,9 +22,9 @@ from pump.subscription import Subscription
 from .address import QueueAddress
 from .calls import QueueCalls
 from .claims import Claims
-from .inbound import ClaimedBodies, Receipts, deliveries_of
+from .inbound import ClaimedBodies, SqsReceipts, deliveries_of
 from .queue_settings import QueueOptions
-from .settling import Settling
+from .settling import SqsSettling
 
 _SOURCE: Final = "aws:sqs"
 # A function runs 15 minutes at most, after Lambda waited up to 5 for its batch to fill. Of the 12
@@ -71,7 +71,7 @@ class PushedMessages:
         self._clock = clock
         self._is_fifo = QueueAddress.parse(subscription.queue).is_fifo
         self._unwrap_sns = QueueOptions.parse(subscription.options).unwrap_sns is not False
-        self._receipts = Receipts()
+        self._receipts = SqsReceipts()
         self._bodies = (
             None
             if claims is None
@@ -83,7 +83,7 @@ class PushedMessages:
                 patience_s=subscription.lease.total_seconds() / 4,
             )
         )
-        self._settling = Settling(
+        self._settling = SqsSettling(
             calls,
             self._receipts,
             clock=clock,

@@ -34,7 +34,7 @@ from .claims import Claims
 from .consumer import SqsConsumer
 from .doctor import examine
 from .events import PushedMessages, is_from, records_of
-from .inbound import Receipts
+from .inbound import SqsReceipts
 from .producer import SqsProducer
 from .queue_settings import QueueSettings
 from .sessions import SqsSession, accept, session_consumption
@@ -64,7 +64,7 @@ class SqsGateway:
         self._claims = None if claim_check is None else Claims(self._transport, claim_check)
         self._consumers: WeakSet[SqsConsumer] = WeakSet()
         self._sessions: set[SqsSession] = set()
-        self._receipts: dict[str, Receipts] = {}
+        self._receipts: dict[str, SqsReceipts] = {}
 
     def __repr__(self) -> str:
         return f"SqsGateway({self._settings!r})"
@@ -106,7 +106,7 @@ class SqsGateway:
             self._calls(subscription.queue),
             subscription,
             # What one consumer of a queue received, another one may settle.
-            self._receipts.setdefault(subscription.queue, Receipts()),
+            self._receipts.setdefault(subscription.queue, SqsReceipts()),
             clock=self._clock,
             claims=self._claims,
             silence_s=self._settings.silence_s,

@@ -56,7 +56,7 @@ class ClaimedBodies:
     def __init__(
         self,
         claims: Claims,
-        receipts: Receipts,
+        receipts: SqsReceipts,
         *,
         is_fifo: bool,
         clock: Clock,
@@ -143,7 +143,7 @@ class ClaimedBodies:
 # a standard queue whose lease is over and which another consumer may be handling by now.
 
 
-class Receipts(Leases[Lease]):
+class SqsReceipts(Leases[Lease]):
     """The receipts of one queue."""
 
     def enter(self, receipts: Iterable[str], *, ends_at_s: float, now_s: float) -> None:

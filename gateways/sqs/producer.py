@@ -24,7 +24,7 @@ from .._aws.errors import entry_fault
 from .address import QueueAddress
 from .calls import MAX_BATCH, MAX_BYTES, MAX_DELAY_S, QueueCalls, whole_seconds
 from .claims import Claims
-from .wire import Entry, encode, entry_request
+from .wire import SendEntry, encode, entry_request
 
 _log = get_logger("gateways.sqs")
 _SEND = "send_message_batch"
@@ -36,7 +36,7 @@ class _Parcel:
     """A message on its way, and what became of it."""
 
     message: Message
-    entry: Entry
+    entry: SendEntry
     error: GatewayError | None = None
 
     @property

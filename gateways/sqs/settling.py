@@ -15,7 +15,7 @@ from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
 from .._aws.errors import entry_fault
 from .._kit.leases import Lease
-from .._kit.settling import Failures, Settler
+from .._kit.settling import Failures, LeaseSettler
 from .calls import (
     MAX_BATCH,
     MAX_VISIBILITY_S,
@@ -24,7 +24,7 @@ from .calls import (
     hide_entries,
     whole_seconds,
 )
-from .inbound import Receipts
+from .inbound import SqsReceipts
 
 _DELETE = "delete_message_batch"
 _HIDE = "change_message_visibility_batch"
@@ -45,7 +45,7 @@ class _Batch:
         return hide_entries(self.deliveries, self.seconds)
 
 
-class Settling:
+class SqsSettling:
     """Settles and extends what one consumer received.
 
     A settlement or extension after the lease's end, or a second settlement, is refused here
@@ -55,7 +55,7 @@ class Settling:
     def __init__(
         self,
         calls: QueueCalls,
-        receipts: Receipts,
+        receipts: SqsReceipts,
         *,
         clock: Clock,
         lease_s: int,
@@ -71,7 +71,7 @@ class Settling:
         self._lease_s = lease_s
         self._doubt_s = doubt_s
         self._on_deleted = on_deleted
-        self._settler = Settler(calls.queue, receipts, self._perform, clock=clock)
+        self._settler = LeaseSettler(calls.queue, receipts, self._perform, clock=clock)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """Apply each once; see `ConsumerPort.settle`."""

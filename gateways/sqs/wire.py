@@ -49,7 +49,7 @@ Encoding = Literal["", "base64", "empty", "zlib"]
 
 
 @attrs.frozen(kw_only=True)
-class Entry:
+class SendEntry:
     """One message in SQS's terms; `size` is what SQS counts: body and attributes, in bytes."""
 
     body: str = attrs.field(repr=False)
@@ -63,7 +63,7 @@ class Entry:
     """Attributes besides, in SQS's words, for readers that do not know us."""
 
 
-def encode(message: Message, *, is_fifo: bool) -> Entry:
+def encode(message: Message, *, is_fifo: bool) -> SendEntry:
     """The message as an entry of a send; `decode` makes it equal again."""
     body, encoding, size = _body(message.body)
     attribute = pack(message, encoding)
@@ -75,7 +75,7 @@ def encode(message: Message, *, is_fifo: bool) -> Entry:
     native: dict[str, dict[str, Any]] = {}
     if REJECTION_REASON in headers or NATIVE in headers:
         native, whole = _beside(message, whole)
-    return Entry(
+    return SendEntry(
         body=body,
         attribute=attribute,
         group=_legal(group) if group else NO_GROUP if is_fifo else None,
@@ -100,7 +100,7 @@ def _beside(message: Message, size: int) -> tuple[dict[str, dict[str, Any]], int
     return native, size
 
 
-def entry_request(entry: Entry, *, entry_id: str, delay_s: int) -> dict[str, Any]:
+def entry_request(entry: SendEntry, *, entry_id: str, delay_s: int) -> dict[str, Any]:
     """One entry of SendMessageBatch. Without a delay, the queue's own default holds."""
     request: dict[str, Any] = {
         "Id": entry_id,
@@ -223,13 +223,16 @@ def _legal(name: str) -> str | None:
 
 # Envelopes of others: SNS notifications, and messages that no Pumphouse sent. Pure.
 #
-# | of the message   | from                                                                 |
-# |------------------|----------------------------------------------------------------------|
-# | id               | SNS's id of a notification, else SQS's; Brighter's own for its messages|
-# | type …           | the attributes that `field_named` knows, however they are spelled    |
-# | group, de-duplication id, created_at_s | SQS: MessageGroupId, MessageDeduplicationId,   |
-# |                  | SentTimestamp                                                        |
-# | headers          | every other attribute, under its own name; binary ones as base64     |
+# | of the message                         | from                                                  |
+# |----------------------------------------|-------------------------------------------------------|
+# | id                                     | SNS's id of a notification, else SQS's; Brighter's    |
+# |                                        | own for its messages                                  |
+# | type …                                 | the attributes that `field_named` knows, however they |
+# |                                        | are spelled                                           |
+# | group, de-duplication id, created_at_s | SQS: MessageGroupId, MessageDeduplicationId,          |
+# |                                        | SentTimestamp                                         |
+# | headers                                | every other attribute, under its own name; binary     |
+# |                                        | ones as base64                                        |
 #
 # What type each attribute had is kept beside the message (`types_of`), so that a routed copy has
 # them again as they came: `natives` says which, and puts the rejection's metadata beside them.

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from gateways.sqs import AwsSettings, Credentials, SqsGateway, SqsSettings, TransportKind
-from gateways.sqs.settling import Settling
+from gateways.sqs.settling import SqsSettling
 from pump.errors import GatewayError
 from pump.serving import ServerOptions
 from pump.testing.contract import GatewayContract, PumpContract, Rig, WaitingClock
@@ -80,13 +80,13 @@ async def open_rig(aws: AwsAccount, transport: TransportKind, pace: Pace, **fact
 
 def count_settle_requests(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many batches went to the server since."""
-    ask, requests = Settling._ask, list[str]()
+    ask, requests = SqsSettling._ask, list[str]()
 
-    async def counting(self: Settling, batch: Any) -> dict[str, GatewayError]:
+    async def counting(self: SqsSettling, batch: Any) -> dict[str, GatewayError]:
         requests.append(batch.operation)
         return await ask(self, batch)
 
-    monkeypatch.setattr(Settling, "_ask", counting)
+    monkeypatch.setattr(SqsSettling, "_ask", counting)
     return lambda: len(requests)
 
 

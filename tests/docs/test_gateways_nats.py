@@ -16,7 +16,7 @@ import gateways.nats
 from gateways.nats import NatsSettings
 from gateways.nats.connection import PACKAGE, PACKAGES
 from gateways.nats.names import MAX_IN_FLIGHT, MINIMUM_SERVER, NATS, SCHEDULING_SERVER
-from gateways.nats.queue_settings import QueueSettings
+from gateways.nats.queue_settings import NatsQueueSettings
 from gateways.nats.wire import HEADER, encode
 from pump import errors as pump_errors
 from pump.errors import ConfigurationError, PumpError
@@ -70,7 +70,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 def test_every_option_of_a_queue_is_documented() -> None:
     with pytest.raises(ConfigurationError) as refused:
-        QueueSettings.from_spec(QueueSpec(name="orders", options={"unheard-of": 1}))
+        NatsQueueSettings.from_spec(QueueSpec(name="orders", options={"unheard-of": 1}))
     known = refused.value.remedy.removeprefix("this gateway knows ")
 
     rows = rows_under(PAGE, "## Queues and their options")

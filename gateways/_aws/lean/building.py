@@ -9,7 +9,7 @@ from pump.clock import Clock
 from ..._kit.versions import installed
 from ..sdk_transport import Client
 from ..settings import AwsSettings
-from .http_session import HttpSession, Link, credentials_of, endpoint_of, link_of
+from .http_session import HttpSession, ServiceLink, credentials_of, endpoint_of, link_of
 from .json_protocol import JsonProtocol
 from .s3 import RestS3
 from .service import LeanService, RetryPolicy, WireProtocol
@@ -22,7 +22,7 @@ class Blueprint:
 
     sdk_client: Client
     protocol: WireProtocol
-    link: Link
+    link: ServiceLink
     max_attempts: int
 
     def session(self) -> HttpSession:

@@ -37,7 +37,7 @@ _SKIPPED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
 @attrs.frozen(kw_only=True)
-class Link:
+class ServiceLink:
     """How one service is reached, as botocore's client for it would."""
 
     max_connections: int
@@ -52,7 +52,7 @@ class Link:
 class HttpSession:
     """Sends requests. To be made on the event loop that uses it."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ServiceLink) -> None:
         self._always = {"user-agent": link.user_agent, "accept-encoding": "identity"}
         self._proxy = link.proxy_url
         self._proxy_headers = link.proxy_headers or None
@@ -78,7 +78,7 @@ class HttpSession:
         # S3 would refuse a conditional write because of its own first half.
         self._session._retry_connection = False
 
-    async def send(self, planned: Planned, headers: Mapping[str, str]) -> Answer:
+    async def send(self, planned: Planned, headers: Mapping[str, str]) -> HttpReply:
         """Send it once. Raises botocore's errors, and aiohttp's for a stream that broke off."""
         try:
             return await self._send(planned, headers)
@@ -89,7 +89,7 @@ class HttpSession:
         except (aiohttp.ClientError, OSError) as error:
             raise named(error, planned.url) from error
 
-    async def _send(self, planned: Planned, headers: Mapping[str, str]) -> Answer:
+    async def _send(self, planned: Planned, headers: Mapping[str, str]) -> HttpReply:
         body: bytes | BytesIO | None = planned.body or None
         if body is not None and len(planned.body) > _LARGE_BODY:
             body = BytesIO(planned.body)
@@ -102,7 +102,7 @@ class HttpSession:
             proxy=self._proxy,
             proxy_headers=self._proxy_headers,
         ) as response:
-            return Answer(
+            return HttpReply(
                 status_code=response.status,
                 headers={
                     name.decode("latin-1").lower(): value.decode("utf-8", "surrogateescape")
@@ -189,7 +189,7 @@ class Elsewhere:
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class HttpReply:
     """A whole reply; botocore's retry policy reads its `status_code`."""
 
     status_code: int
@@ -251,13 +251,13 @@ def credentials_of(client: Client) -> Any:
         return client._request_signer._credentials
 
 
-def link_of(client: Client, settings: AwsSettings, user_agent: str) -> Link:
+def link_of(client: Client, settings: AwsSettings, user_agent: str) -> ServiceLink:
     """How it reaches its service. Reads the certificates: call it in a thread."""
     with _looking_inside():
         http = client._endpoint.http_session
         verify, proxies = http._verify, http._proxy_config
     proxy_url = proxies.proxy_url_for(client.meta.endpoint_url)
-    return Link(
+    return ServiceLink(
         max_connections=settings.max_connections,
         connect_timeout_s=settings.connect_timeout_s,
         read_timeout_s=settings.read_timeout_s,

@@ -14,7 +14,7 @@ from botocore.parsers import ResponseParserError
 from yarl import URL
 
 from ..transport import Reply, Request
-from .http_session import Answer, Endpoint, Planned
+from .http_session import Endpoint, HttpReply, Planned
 from .signing import Signable, canonical_path
 
 OPERATIONS = (
@@ -89,7 +89,7 @@ class JsonProtocol:
             body=body,
         )
 
-    def read(self, planned: Planned, answer: Answer) -> Reply:
+    def read(self, planned: Planned, answer: HttpReply) -> Reply:
         """What SQS replied. `ResponseParserError` for what is no JSON."""
         if not answer.body:
             return {}

@@ -21,7 +21,7 @@ from yarl import URL
 
 from ..sdk_transport import Client
 from ..transport import Reply, Request
-from .http_session import Answer, Endpoint, Planned, endpoint_of
+from .http_session import Endpoint, HttpReply, Planned, endpoint_of
 from .signing import EMPTY_HASH, UNSIGNED_PAYLOAD, Signable
 
 # The requests to S3 that are made here: six operations, with the fields that gateways use. Pure.
@@ -290,7 +290,7 @@ class RestS3:
             is_streamed=known.name == "GetObject",
         )
 
-    def read(self, planned: Planned, answer: Answer) -> Reply | None:
+    def read(self, planned: Planned, answer: HttpReply) -> Reply | None:
         operation, body = planned.operation, answer.body
         if operation == "GetObject":
             if self._asks_sums:
@@ -337,7 +337,7 @@ class RestS3:
         is_vouched_for = is_put and endpoint.is_tls
         return headers, UNSIGNED_PAYLOAD if is_vouched_for else sha256(body).hexdigest()
 
-    def _of_headers(self, operation: str, answer: Answer) -> Reply:
+    def _of_headers(self, operation: str, answer: HttpReply) -> Reply:
         readers = self._readers[operation]
         reply: Reply = {}
         for name, text in answer.headers.items():

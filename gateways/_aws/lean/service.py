@@ -18,7 +18,7 @@ from pump.clock import Clock
 from ..errors import plain
 from ..sdk_transport import Client
 from ..transport import Reply, Request
-from .http_session import Answer, Elsewhere, HttpSession, Planned
+from .http_session import Elsewhere, HttpReply, HttpSession, Planned
 from .signing import CredentialSource
 
 
@@ -28,7 +28,7 @@ class WireProtocol(Protocol):
     def plan(self, operation: str, request: Request) -> Planned | None:
         """The call, or None when it has to be the SDK's."""
 
-    def read(self, planned: Planned, answer: Answer) -> Reply | None:
+    def read(self, planned: Planned, answer: HttpReply) -> Reply | None:
         """What a success says; None for one that turns out to be none."""
 
     def is_elsewhere(self, planned: Planned, refusal: Mapping[str, Any]) -> bool:
@@ -88,7 +88,7 @@ class LeanService:
                 delay_s = 0.0 if is_early else self._delay_after(planned, refusal, tries)
             await self._clock.sleep(delay_s)
 
-    def _read(self, planned: Planned, answer: Answer) -> Reply | None:
+    def _read(self, planned: Planned, answer: HttpReply) -> Reply | None:
         return self.protocol.read(planned, answer) if answer.status_code < 300 else None
 
     def _learn(self, refusal: dict[str, Any], *, signed_ahead_s: float) -> bool:
@@ -104,7 +104,7 @@ class LeanService:
             raise ClientError(refusal, planned.operation)
         return delay_s
 
-    def _refusal(self, planned: Planned, answer: Answer) -> dict[str, Any]:
+    def _refusal(self, planned: Planned, answer: HttpReply) -> dict[str, Any]:
         """An error as botocore itself reads it."""
         response = {
             "headers": HeadersDict(answer.headers),
@@ -122,7 +122,7 @@ def _code_of(refusal: Mapping[str, Any]) -> str:
     return str(refusal.get("Error", {}).get("Code", ""))
 
 
-def _succeeded(reply: Reply, answer: Answer, tries: Tries) -> Reply:
+def _succeeded(reply: Reply, answer: HttpReply, tries: Tries) -> Reply:
     tries.succeeded(answer)
     headers = answer.headers
     metadata: dict[str, Any] = {}
@@ -201,7 +201,7 @@ class Tries:
     _context: dict[str, Any] = attrs.field(factory=dict, init=False)
     count: int = attrs.field(default=1, init=False)
 
-    def succeeded(self, answer: Answer) -> None:
+    def succeeded(self, answer: HttpReply) -> None:
         """Give back to the budget what this call took from it."""
         self._budget.release_retry_quota(self._context, answer)
 

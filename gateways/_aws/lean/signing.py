@@ -23,7 +23,7 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 @attrs.frozen(kw_only=True, repr=False)
-class Key:
+class SigningKey:
     """Who signs; nothing of it reaches a repr."""
 
     access_key_id: str
@@ -53,7 +53,7 @@ class Signer:
         self._derived_from = ("", "")
         self._keyed = hmac.new(b"", digestmod="sha256")
 
-    def sign(self, request: Signable, key: Key, *, at_s: float) -> dict[str, str]:
+    def sign(self, request: Signable, key: SigningKey, *, at_s: float) -> dict[str, str]:
         """The headers of the request with those that sign it; the request stays as it is."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(at_s))
         headers = {**request.headers, "x-amz-date": stamp}
@@ -77,7 +77,7 @@ class Signer:
         )
         return headers
 
-    def _keyed_for(self, key: Key, day: str) -> hmac.HMAC:
+    def _keyed_for(self, key: SigningKey, day: str) -> hmac.HMAC:
         source = (day, key.secret_access_key)
         if source != self._derived_from:
             derived = f"AWS4{key.secret_access_key}".encode()
@@ -116,9 +116,9 @@ class CredentialSource:
     def __init__(self, source: Any) -> None:
         self._source = source
         self._frozen: Any = None
-        self._key: Key | None = None
+        self._key: SigningKey | None = None
 
-    async def key(self) -> Key:
+    async def key(self) -> SigningKey:
         """The key of now. When its time nears, a thread renews it before it is given out."""
         is_due = getattr(self._source, "refresh_needed", None)
         if is_due is not None and is_due():
@@ -127,7 +127,7 @@ class CredentialSource:
             frozen = self._source.get_frozen_credentials()
         if self._key is None or frozen != self._frozen:
             self._frozen = frozen
-            self._key = Key(
+            self._key = SigningKey(
                 access_key_id=frozen.access_key,
                 secret_access_key=frozen.secret_key,
                 session_token=frozen.token,

@@ -11,7 +11,7 @@ from pump.clock import SYSTEM_CLOCK, Clock
 from pump.tasks import in_thread
 
 from ..sdk import PACKAGES, Boto3, check_versions
-from ..sdk_transport import Client, Held
+from ..sdk_transport import Client, HeldConnection
 from ..settings import AwsSettings, TransportKind
 from ..transport import Reply, Request
 
@@ -55,7 +55,7 @@ class Lean:
         return _LeanClient(sdk=sdk_client, service=await self._serve(service, sdk_client))
 
     async def perform(
-        self, client: _LeanClient, operation: str, request: Request, held: Held
+        self, client: _LeanClient, operation: str, request: Request, held: HeldConnection
     ) -> Reply:
         service = client.service
         planned = None if service is None else service.protocol.plan(operation, request)
@@ -75,7 +75,12 @@ class Lean:
             await self._boto3.aclose()
 
     async def _follow(
-        self, client: _LeanClient, operation: str, request: Request, held: Held, sent: Elsewhere
+        self,
+        client: _LeanClient,
+        operation: str,
+        request: Request,
+        held: HeldConnection,
+        sent: Elsewhere,
     ) -> Reply:
         """Let boto3 ask at the right place, and add our tries to what it tells of its own."""
         from botocore.exceptions import ClientError

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from gateways._kit.leases import Lease, Leases
-from gateways._kit.settling import Failures, Settler
+from gateways._kit.settling import Failures, LeaseSettler
 from pump.errors import GatewayError, InvalidReceipt, LeaseLost, Throttled
 from pump.message import Delivery
 from pump.outcome import Settlement
@@ -29,9 +29,9 @@ class Broker:
     delay_s: float = 0.0
     asked: list[list[str]] = attrs.Factory(list)
 
-    def settler(self, *, is_apart: bool = False) -> Settler[Lease]:
+    def settler(self, *, is_apart: bool = False) -> LeaseSettler[Lease]:
         start = asyncio.create_task if is_apart else None
-        return Settler("orders", self.leases, self.perform, clock=self.clock, start=start)
+        return LeaseSettler("orders", self.leases, self.perform, clock=self.clock, start=start)
 
     def hold(self, count: int) -> list[Delivery]:
         found = [a_delivery(receipt=f"r{number}") for number in range(count)]

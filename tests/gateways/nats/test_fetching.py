@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from gateways.nats.connection import JetStream
-from gateways.nats.link import Inbox, Incoming
+from gateways.nats.link import Incoming, PullInbox
 from gateways.nats.pulls import Arrived, Wish, fetch
 from pump.errors import ConnectionFailed
 from pump.testing import VirtualClock
@@ -29,12 +29,12 @@ class ScriptedLink:
     def __init__(self, messages: Sequence[Incoming], error: BaseException | None) -> None:
         self._messages = messages
         self._error = error
-        self._inbox = Inbox()
+        self._inbox = PullInbox()
         self.handed_back: list[Incoming] = []
         self.late: Callable[[Incoming], None] | None = None
         self.is_inbox_free = False
 
-    async def open_inbox(self) -> Inbox:
+    async def open_inbox(self) -> PullInbox:
         return self._inbox
 
     async def publish(self, subject: str, payload: bytes, *, reply: str = "") -> None:
@@ -48,10 +48,10 @@ class ScriptedLink:
         self._inbox.deliver(Incoming(self._reply, "", b"", {"Status": "408"}))
         await done
 
-    def close_inbox(self, inbox: Inbox) -> None:
+    def close_inbox(self, inbox: PullInbox) -> None:
         self.is_inbox_free = True
 
-    def drop_inbox(self, inbox: Inbox, late: Callable[[Incoming], None]) -> None:
+    def drop_inbox(self, inbox: PullInbox, late: Callable[[Incoming], None]) -> None:
         self.late = late
 
     def unwanted(self, _: object, arrived: Arrived) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateways.nats.hand_backs import attempt_after, key_of
-from gateways.nats.wire import Arrival
+from gateways.nats.wire import NatsArrival
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ def test_when_it_was_handed_back_then_that_is_no_attempt(
 
 
 def test_when_a_stream_was_made_anew_then_its_messages_have_other_keys() -> None:
-    arrival = Arrival(stream="orders", consumer="pump", attempt=2, sequence=1, stored_at_ns=17)
-    later = Arrival(stream="orders", consumer="pump", attempt=2, sequence=1, stored_at_ns=18)
+    arrival = NatsArrival(stream="orders", consumer="pump", attempt=2, sequence=1, stored_at_ns=17)
+    later = NatsArrival(stream="orders", consumer="pump", attempt=2, sequence=1, stored_at_ns=18)
 
     assert key_of(arrival) == "$KV.pumphouse-hand-backs.orders.1.17"
     assert key_of(arrival) != key_of(later)

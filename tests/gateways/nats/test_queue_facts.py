@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, cast
 
 from gateways.nats.connection import JetStream
-from gateways.nats.queue_settings import GOOD_FOR_S, KnownQueues, QueueSettings
+from gateways.nats.queue_settings import GOOD_FOR_S, KnownQueues, NatsQueueSettings
 from pump.subscription import QueueSpec
 from pump.testing import VirtualClock
 
-ORDERS = QueueSettings.from_spec(QueueSpec(name="orders"))
+ORDERS = NatsQueueSettings.from_spec(QueueSpec(name="orders"))
 
 
 class Server:

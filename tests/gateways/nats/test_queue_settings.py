@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateways.nats.queue_settings import QueueSettings, facts_of, time_s
+from gateways.nats.queue_settings import NatsQueueSettings, facts_of, time_s
 from pump.capabilities import OrderingMode
 from pump.errors import ConfigurationError, UnsupportedOperation
 from pump.subscription import QueueSpec
@@ -15,11 +15,11 @@ from pump.subscription import QueueSpec
 SECOND = 1_000_000_000
 
 
-def settings(**fields: Any) -> QueueSettings:
-    return QueueSettings.from_spec(QueueSpec(name="orders", **fields))
+def settings(**fields: Any) -> NatsQueueSettings:
+    return NatsQueueSettings.from_spec(QueueSpec(name="orders", **fields))
 
 
-def as_made(given: QueueSettings) -> tuple[dict[str, Any], dict[str, Any]]:
+def as_made(given: NatsQueueSettings) -> tuple[dict[str, Any], dict[str, Any]]:
     return given.stream(replicas=1, can_schedule=True), given.consumer()
 
 
@@ -84,7 +84,7 @@ def test_when_a_spec_is_wrong_then_it_is_refused(fields: dict[str, Any]) -> None
 
 def test_when_a_queue_has_no_name_then_it_is_refused() -> None:
     with pytest.raises(ConfigurationError):
-        QueueSettings.from_spec(QueueSpec(name=" "))
+        NatsQueueSettings.from_spec(QueueSpec(name=" "))
 
 
 def test_when_the_newest_is_to_come_first_then_it_is_unsupported() -> None:

@@ -12,7 +12,7 @@ from gateways.nats.link import headers_of
 from gateways.nats.wire import (
     HEADER,
     MESSAGE_ID,
-    Arrival,
+    NatsArrival,
     arrival_of,
     decode,
     encode,
@@ -145,7 +145,7 @@ NEW_REPLY = "$JS.ACK.hub.ACCOUNT.orders.pump.3.17.20.1700000000500000000.4.token
 
 @pytest.mark.parametrize("reply", [OLD_REPLY, NEW_REPLY])
 def test_when_a_delivery_comes_then_its_reply_subject_says_which_it_is(reply: str) -> None:
-    assert arrival_of(reply) == Arrival(
+    assert arrival_of(reply) == NatsArrival(
         stream="orders",
         consumer="pump",
         attempt=3,

@@ -11,7 +11,7 @@ from aiormq.exceptions import ChannelPreconditionFailed
 from pamqp.commands import Basic
 
 import gateways.rabbitmq.amqp  # noqa: F401  (as opening a gateway does: not on the loop)
-from gateways.rabbitmq.connection import Link
+from gateways.rabbitmq.connection import RabbitMQLink
 from gateways.rabbitmq.names import PUBLISH_BATCH
 from gateways.rabbitmq.publisher import Fate, Publisher
 from gateways.rabbitmq.wire import Parcel
@@ -49,7 +49,7 @@ def parcels(count: int) -> list[Parcel]:
 
 async def publish(link: FakeLink, clock: VirtualClock, count: int) -> asyncio.Task[list[Fate]]:
     """Publish so many; returns when the first of them are written."""
-    publisher = Publisher(cast(Link, link), clock=clock, patience_s=PATIENCE_S)
+    publisher = Publisher(cast(RabbitMQLink, link), clock=clock, patience_s=PATIENCE_S)
     publishing = asyncio.create_task(publisher.publish("orders", parcels(count)))
     while not link.the_channel.write_queue.qsize():
         await yield_to_loop()
@@ -92,7 +92,7 @@ async def test_when_the_broker_goes_away_between_parts_then_the_part_before_is_c
 async def test_when_one_cannot_be_written_then_confirms_are_still_those_of_their_messages() -> None:
     """Law 2: a confirm that is taken for another message's would let that one be acked unsent."""
     link, clock = FakeLink(), VirtualClock()
-    publisher = Publisher(cast(Link, link), clock=clock, patience_s=PATIENCE_S)
+    publisher = Publisher(cast(RabbitMQLink, link), clock=clock, patience_s=PATIENCE_S)
     odd = Parcel(body=b"x", properties={"message_id": "odd"}, headers={"k": object()})
     with pytest.raises(TypeError):
         await publisher.publish("orders", [*parcels(3), odd])
@@ -106,7 +106,7 @@ async def test_when_one_cannot_be_written_then_confirms_are_still_those_of_their
 async def test_when_the_broker_finds_one_too_large_then_the_others_are_only_in_doubt() -> None:
     """The channel is closed over it, with everything that was published on it."""
     link, clock = FakeLink(), VirtualClock()
-    publisher = Publisher(cast(Link, link), clock=clock, patience_s=PATIENCE_S)
+    publisher = Publisher(cast(RabbitMQLink, link), clock=clock, patience_s=PATIENCE_S)
     large = Parcel(body=b"x" * 2000, properties={"message_id": "large"})
 
     publishing = asyncio.create_task(publisher.publish("orders", [*parcels(1), large]))
@@ -145,7 +145,7 @@ async def test_when_the_channel_is_not_opened_in_time_then_the_send_is_throttled
     """R51: a broker that is short of memory answers nothing on a connection that publishes."""
     link, clock = FakeLink(), VirtualClock()
     link.is_silent = True
-    publisher = Publisher(cast(Link, link), clock=clock, patience_s=PATIENCE_S)
+    publisher = Publisher(cast(RabbitMQLink, link), clock=clock, patience_s=PATIENCE_S)
 
     publishing = [
         asyncio.create_task(publisher.publish("orders", [parcel])) for parcel in parcels(2)
@@ -159,7 +159,7 @@ async def test_when_the_channel_is_not_opened_in_time_then_the_send_is_throttled
 async def test_when_headers_are_over_a_frame_then_only_that_message_is_refused() -> None:
     """The broker would close the connection, and with it every send on it, again and again."""
     link, clock = FakeLink(), VirtualClock()
-    publisher = Publisher(cast(Link, link), clock=clock, patience_s=PATIENCE_S)
+    publisher = Publisher(cast(RabbitMQLink, link), clock=clock, patience_s=PATIENCE_S)
     large = Parcel(body=b"x", properties={"message_id": "large"}, headers={"k": "y" * 100_000})
     first, second = parcels(2)
 

@@ -12,7 +12,7 @@ from pamqp.commands import Basic
 
 from gateways.rabbitmq.amqp import Channel
 from gateways.rabbitmq.leases import Outstanding, RabbitMQLease, Terms
-from gateways.rabbitmq.settling import Settling
+from gateways.rabbitmq.settling import RabbitMQSettling
 from gateways.rabbitmq.topology import Topology
 from gateways.rabbitmq.wire import Parcel, attempt_of
 from pump.clock import yield_to_loop
@@ -69,7 +69,9 @@ async def test_when_a_delivery_is_abandoned_then_a_copy_goes_back_that_has_the_a
     """
     clock = VirtualClock()
     topology = TellingTopology(fate)
-    settling = Settling("orders", cast(Topology, topology), address="amqp://broker", clock=clock)
+    settling = RabbitMQSettling(
+        "orders", cast(Topology, topology), address="amqp://broker", clock=clock
+    )
     channel = FakeChannel()
     terms = Terms(
         lease_s=30,
@@ -98,7 +100,9 @@ async def test_when_a_settlement_takes_long_then_its_lease_can_be_extended_meanw
     """Law 3: the message is still ours, and the pump must not take it for lost."""
     clock = VirtualClock()
     topology = TellingTopology(None)
-    settling = Settling("orders", cast(Topology, topology), address="amqp://broker", clock=clock)
+    settling = RabbitMQSettling(
+        "orders", cast(Topology, topology), address="amqp://broker", clock=clock
+    )
     delivery = a_delivery()
     terms = Terms(lease_s=30, max_lease_s=600)
     settling.leases.hold(delivery.receipt, a_lease(delivery, FakeChannel(), terms, clock.now_s()))
@@ -133,7 +137,7 @@ def a_lease(delivery: Delivery, channel: FakeChannel, terms: Terms, now_s: float
 async def test_when_a_settlement_breaks_then_the_lease_can_still_be_settled_or_run_out() -> None:
     """Kept as taken, the message would be hidden until the connection dies."""
     clock = VirtualClock()
-    settling = Settling(
+    settling = RabbitMQSettling(
         "orders", cast(Topology, BrokenTopology()), address="amqp://broker", clock=clock
     )
     delivery = a_delivery()

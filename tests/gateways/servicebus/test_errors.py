@@ -11,7 +11,7 @@ from azure.core.exceptions import (
 )
 from azure.servicebus import exceptions as sdk
 
-from gateways.servicebus.errors import NoSessionFree, RequestRefused, Where, fault_of
+from gateways.servicebus.errors import NoSessionFree, RequestRefused, ServiceBusTarget, fault_of
 from pump.errors import (
     AccessDenied,
     ConnectionFailed,
@@ -24,7 +24,7 @@ from pump.errors import (
     Throttled,
 )
 
-WHERE = Where("sb://shop", "sending", "orders", "a")
+WHERE = ServiceBusTarget("sb://shop", "sending", "orders", "a")
 
 
 def caused(error: Exception, cause: str) -> Exception:
@@ -135,7 +135,7 @@ def test_when_the_service_says_much_then_the_condition_behind_it_counts(
 def test_when_no_session_is_free_then_that_is_no_failure_of_the_connection(words: str) -> None:
     error = sdk.OperationTimeoutError(message=words, condition=b"com.microsoft:timeout")
 
-    fault = fault_of(error, Where("sb://shop", "accepting", "orders"))
+    fault = fault_of(error, ServiceBusTarget("sb://shop", "accepting", "orders"))
 
     assert same(fault, NoSessionFree("orders"))
 

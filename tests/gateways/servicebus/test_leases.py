@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateways.servicebus.leases import ServiceBusLease, ServiceBusLeases, Terms
-from gateways.servicebus.wire import Arrival, Parcel
+from gateways.servicebus.leases import LockTerms, ServiceBusLease, ServiceBusLeases
+from gateways.servicebus.wire import ServiceBusArrival, ServiceBusParcel
 from pump.message import Delivery, Message
 from pump.testing import VirtualClock
 
@@ -14,8 +14,8 @@ def a_lease(
     delivery = Delivery(
         message=Message(body=b""), queue="q", receipt=receipt, attempt=2, lease_expires_at_s=ends
     )
-    arrival = Arrival(parcel=Parcel(body=b""), token=receipt, sequence=1)
-    terms = Terms(lease_s=ends, max_receive_count=limit)
+    arrival = ServiceBusArrival(parcel=ServiceBusParcel(body=b""), token=receipt, sequence=1)
+    terms = LockTerms(lease_s=ends, max_receive_count=limit)
     return ServiceBusLease(
         delivery=delivery,
         arrival=arrival,

@@ -11,7 +11,7 @@ import pytest
 
 import gateways.servicebus
 from gateways.servicebus import ServiceBusSettings
-from gateways.servicebus.queue_settings import QueueSettings
+from gateways.servicebus.queue_settings import ServiceBusQueueSettings
 from gateways.servicebus.wire import (
     ATTEMPTS,
     ATTEMPTS_OF,
@@ -67,7 +67,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 def test_every_option_of_a_queue_is_documented() -> None:
     with pytest.raises(ConfigurationError) as refused:
-        QueueSettings.from_spec(QueueSpec(name="orders", options={"unheard-of": 1}))
+        ServiceBusQueueSettings.from_spec(QueueSpec(name="orders", options={"unheard-of": 1}))
     known = refused.value.remedy.removeprefix("this gateway knows ")
 
     rows = rows_under(PAGE, "### Options")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateways.servicebus.queue_settings import QueueSettings, check_subscription
+from gateways.servicebus.queue_settings import ServiceBusQueueSettings, check_subscription
 from pump.capabilities import OrderingMode
 from pump.errors import ConfigurationError, UnsupportedOperation
 from pump.subscription import QueueSpec
@@ -15,7 +15,7 @@ from pump.testing.builders import a_subscription
 
 
 def made(**fields: Any) -> dict[str, Any]:
-    return QueueSettings.from_spec(QueueSpec(name="orders", **fields)).description
+    return ServiceBusQueueSettings.from_spec(QueueSpec(name="orders", **fields)).description
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ FOUND = {
 
 
 def test_when_a_queue_fits_then_nothing_is_said() -> None:
-    settings = QueueSettings.from_spec(
+    settings = ServiceBusQueueSettings.from_spec(
         QueueSpec(name="orders", max_receive_count=3, dead_letter_queue="dead")
     )
 
@@ -112,7 +112,7 @@ def test_when_a_queue_fits_then_nothing_is_said() -> None:
 def test_when_a_queue_differs_then_every_difference_is_said(
     changed: dict[str, Any], word: str
 ) -> None:
-    settings = QueueSettings.from_spec(
+    settings = ServiceBusQueueSettings.from_spec(
         QueueSpec(name="orders", max_receive_count=3, dead_letter_queue="dead")
     )
 
@@ -122,6 +122,6 @@ def test_when_a_queue_differs_then_every_difference_is_said(
 
 
 def test_when_nothing_was_asked_for_then_any_queue_fits() -> None:
-    settings = QueueSettings.from_spec(QueueSpec(name="orders"))
+    settings = ServiceBusQueueSettings.from_spec(QueueSpec(name="orders"))
 
     assert settings.differences({**FOUND, "requires_session": True}) == []

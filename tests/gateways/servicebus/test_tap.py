@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gateways._kit.tasks import BackgroundTasks
-from gateways.servicebus.tap import Tap
+from gateways.servicebus.tap import ReceiveLink
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConnectionFailed
 
 
-def broken_tap() -> Tap:
+def broken_tap() -> ReceiveLink:
     """A tap whose pulling breaks in a way that nobody has thought of."""
 
     def receiver(queue: str) -> Any:
@@ -31,7 +31,7 @@ def broken_tap() -> Tap:
     async def discard(pulled: object) -> None:
         """Nothing comes."""
 
-    return Tap(connections, "orders", discard)
+    return ReceiveLink(connections, "orders", discard)
 
 
 async def test_when_pulling_breaks_then_who_waits_is_told_and_who_comes_later_too() -> None:

@@ -23,8 +23,8 @@ from gateways.servicebus.wire import (
     DEAD_DETAIL,
     DEAD_REASON,
     EXACT,
-    Arrival,
-    Parcel,
+    ServiceBusArrival,
+    ServiceBusParcel,
     again,
     attempt_of,
     decode,
@@ -40,7 +40,7 @@ from tests.gateways.sqs.messages import messages, texts
 NOW_S = 1_794_830_400.0
 
 
-def carried(message: ServiceBusMessage) -> Arrival:
+def carried(message: ServiceBusMessage) -> ServiceBusArrival:
     """A message of the SDK after its way over the wire."""
     octets = bytearray()
     encode_payload(octets, PyamqpTransport.to_outgoing_amqp_message(message.raw_amqp_message))
@@ -50,7 +50,7 @@ def carried(message: ServiceBusMessage) -> Arrival:
     return sdk.arrival_of(received, NOW_S)
 
 
-def arrived(parcel: Parcel, **fields: Any) -> Arrival:
+def arrived(parcel: ServiceBusParcel, **fields: Any) -> ServiceBusArrival:
     return attrs.evolve(carried(sdk.outgoing(parcel, None)), **fields)
 
 
@@ -92,8 +92,8 @@ def test_when_a_message_is_sent_again_then_it_is_no_duplicate_and_another_one(
 def test_when_a_foreign_message_is_retried_then_what_the_sdk_cannot_send_again_becomes_text() -> (
     None
 ):
-    first = Arrival(
-        parcel=Parcel(
+    first = ServiceBusArrival(
+        parcel=ServiceBusParcel(
             body=b"x",
             properties={"message_id": "theirs"},
             headers={"digest": b"\xff\xfe", "none": None, "count": 3, "nested": [1, 2]},
@@ -160,8 +160,10 @@ def test_when_a_foreign_producer_sends_then_its_message_is_understood() -> None:
 
 def test_when_a_foreign_message_has_no_id_then_it_is_the_same_one_at_every_delivery() -> None:
     """R28: also after a delayed retry."""
-    first = Arrival(parcel=Parcel(body=b"x"), token="", sequence=5, enqueued_at_s=NOW_S)
-    copy = Arrival(parcel=again(first, queue="orders", attempts=1), token="", sequence=9)
+    first = ServiceBusArrival(
+        parcel=ServiceBusParcel(body=b"x"), token="", sequence=5, enqueued_at_s=NOW_S
+    )
+    copy = ServiceBusArrival(parcel=again(first, queue="orders", attempts=1), token="", sequence=9)
 
     ids = {decode(first).id, decode(attrs.evolve(first, delivery_count=1)).id, decode(copy).id}
 
@@ -174,7 +176,9 @@ def test_when_a_foreign_message_has_no_id_then_it_is_the_same_one_at_every_deliv
 )
 def test_when_a_foreign_property_is_of_any_kind_then_the_sdk_can_send_it_again(value: Any) -> None:
     """R17: a time arrives as a large number, which the SDK refuses to send."""
-    first = Arrival(parcel=Parcel(body=b"x", headers={"a": value}), token="", sequence=5)
+    first = ServiceBusArrival(
+        parcel=ServiceBusParcel(body=b"x", headers={"a": value}), token="", sequence=5
+    )
     copy = again(first, queue="orders", attempts=1)
 
     outgoing = sdk.outgoing(copy, None).raw_amqp_message
@@ -199,7 +203,9 @@ def test_when_our_own_property_is_broken_then_the_message_is_taken_as_foreign(pa
 def test_when_properties_are_of_any_kind_then_reading_them_never_fails(
     headers: dict[str, Any],
 ) -> None:
-    arrival = Arrival(parcel=Parcel(body=b"x", headers=headers), token="", sequence=1)
+    arrival = ServiceBusArrival(
+        parcel=ServiceBusParcel(body=b"x", headers=headers), token="", sequence=1
+    )
 
     message = decode(arrival)
 
@@ -269,7 +275,7 @@ def test_when_a_parcel_is_measured_then_rather_too_much_than_too_little(message:
 def test_when_a_strangers_message_is_rejected_then_its_numbers_are_numbers_as_they_came() -> None:
     """R28: and the rejection is beside them under Brighter's names."""
     given = {"MessageType": "MT_COMMAND", "amount": 7, "share": 0.25, "is_paid": True, "t": "x"}
-    stranger = arrived(Parcel(body=b"{}", properties={"message_id": "m"}, headers=given))
+    stranger = arrived(ServiceBusParcel(body=b"{}", properties={"message_id": "m"}, headers=given))
     delivery = delivery_of(stranger, queue="jobs", lease_ends_at_s=1.0)
     copy = enrich(delivery, "DeliveryError", "no stock", rejected_at_s=0.0)
 
@@ -296,7 +302,7 @@ def test_when_what_was_kept_of_types_makes_no_sense_then_properties_are_text(nat
 def test_when_it_was_handed_back_then_that_is_no_attempt_on_its_queue() -> None:
     """T5; another queue's hand-backs say nothing, nor do more than the service has counted."""
     headers = {**handed_back(2, queue="orders"), ATTEMPTS: 1, ATTEMPTS_OF: "orders"}
-    arrival = arrived(Parcel(body=b"x", headers=headers), delivery_count=3)
+    arrival = arrived(ServiceBusParcel(body=b"x", headers=headers), delivery_count=3)
 
     assert attempt_of(arrival, queue="Orders") == 1 + 3 - 2 + 1
     assert attempt_of(arrival, queue="dead") == 4
@@ -305,9 +311,9 @@ def test_when_it_was_handed_back_then_that_is_no_attempt_on_its_queue() -> None:
 
 def test_when_a_copy_takes_its_place_then_it_has_no_hand_backs() -> None:
     """T5: the service counts the copy anew."""
-    parcel = Parcel(body=b"x", headers=handed_back(2, queue="orders"))
+    parcel = ServiceBusParcel(body=b"x", headers=handed_back(2, queue="orders"))
     arrival = arrived(parcel, delivery_count=3)
 
     copy = again(arrival, queue="orders", attempts=attempt_of(arrival, queue="orders"))
 
-    assert attempt_of(Arrival(parcel=copy, token="t", sequence=8), queue="orders") == 3
+    assert attempt_of(ServiceBusArrival(parcel=copy, token="t", sequence=8), queue="orders") == 3

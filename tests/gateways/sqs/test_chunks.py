@@ -5,11 +5,11 @@ from itertools import pairwise
 from hypothesis import given, strategies as st
 
 from gateways.sqs.producer import chunked
-from gateways.sqs.wire import Entry
+from gateways.sqs.wire import SendEntry
 
 
-def entry(size: int) -> Entry:
-    return Entry(body="x", attribute="{}", group=None, deduplication_id=None, size=size)
+def entry(size: int) -> SendEntry:
+    return SendEntry(body="x", attribute="{}", group=None, deduplication_id=None, size=size)
 
 
 def sizes(chunks: object) -> list[list[int]]:
@@ -22,7 +22,7 @@ entries = st.lists(st.integers(1, 60).map(entry), max_size=40)
 
 @given(entries, st.integers(1, 10), st.integers(1, 100))
 def test_when_entries_are_chunked_then_order_and_both_limits_hold(
-    given_entries: list[Entry], max_count: int, max_bytes: int
+    given_entries: list[SendEntry], max_count: int, max_bytes: int
 ) -> None:
     chunks = list(chunked(given_entries, max_count=max_count, max_bytes=max_bytes))
 
@@ -34,7 +34,7 @@ def test_when_entries_are_chunked_then_order_and_both_limits_hold(
 
 @given(entries, st.integers(1, 10), st.integers(1, 100))
 def test_when_entries_are_chunked_then_no_chunk_had_room_for_the_next_entry(
-    given_entries: list[Entry], max_count: int, max_bytes: int
+    given_entries: list[SendEntry], max_count: int, max_bytes: int
 ) -> None:
     """As few requests as order allows: a request costs a hundred messages."""
     chunks = list(chunked(given_entries, max_count=max_count, max_bytes=max_bytes))

@@ -11,7 +11,7 @@ import pytest
 from gateways.sqs import SqsGateway
 from gateways.sqs.consumer import SqsConsumer
 from gateways.sqs.gateway import CLOSING_S
-from gateways.sqs.inbound import Receipts
+from gateways.sqs.inbound import SqsReceipts
 from pump import App
 from pump.errors import ConfigurationError, ConnectionFailed, QueueNotFound, Throttled
 from pump.message import Delivery
@@ -27,13 +27,13 @@ def consumer_of(
     clock: VirtualClock,
     queue: str = "orders",
     *,
-    receipts: Receipts | None = None,
+    receipts: SqsReceipts | None = None,
     **fields: Any,
 ) -> SqsConsumer:
     return SqsConsumer(
         transport.calls(queue),
         a_subscription(queue, **fields),
-        Receipts() if receipts is None else receipts,
+        SqsReceipts() if receipts is None else receipts,
         clock=clock,
         claims=None,
         silence_s=30.0,
@@ -294,7 +294,7 @@ async def test_when_leases_run_out_unsettled_then_nothing_of_them_is_remembered(
     clock = VirtualClock()
     replies = [received(a_message(), receipt=f"lot-{number}") for number in range(50)]
     transport = ScriptedTransport(receive_message=[*replies])
-    receipts = Receipts()
+    receipts = SqsReceipts()
     consumer = consumer_of(transport, clock, receipts=receipts, lease=timedelta(seconds=5))
 
     deliveries: list[Delivery] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateways.sqs.doctor import DELETE, EXTEND, FIND, READ, RECEIVE, SEND, QueueFacts, Redrive
+from gateways.sqs.doctor import DELETE, EXTEND, FIND, READ, RECEIVE, SEND, QueueFacts, QueueRedrive
 from pump.backoff import Backoff
 from pump.findings import HandlerTimes, Level
 from pump.subscription import dead_letter, hybrid, retry
@@ -138,7 +138,7 @@ def test_when_a_redrive_policy_cannot_be_read_then_there_is_none(policy: str) ->
 def test_when_a_redrive_policy_is_read_then_the_count_may_be_text() -> None:
     redrive = facts("orders", redrive=(OTHER_ARN, "7")).redrive
 
-    assert redrive == Redrive(target_arn=OTHER_ARN, max_receive_count=7)
+    assert redrive == QueueRedrive(target_arn=OTHER_ARN, max_receive_count=7)
 
 
 # -- messages that grow too old -------------------------------------------------------------------

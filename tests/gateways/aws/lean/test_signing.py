@@ -10,15 +10,17 @@ import pytest
 
 from gateways._aws.lean.signing import (
     EMPTY_HASH,
-    Key,
     Signable,
     Signer,
+    SigningKey,
     canonical_path,
     canonical_query,
 )
 
 # AWS's test suite of Signature Version 4: one key, one moment, one service.
-KEY = Key(access_key_id="AKIDEXAMPLE", secret_access_key="wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
+KEY = SigningKey(
+    access_key_id="AKIDEXAMPLE", secret_access_key="wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+)
 NOON_S = 1440938160.0  # 2015-08-30T12:36:00Z
 VANILLA = "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"
 UNRESERVED = "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -174,7 +176,7 @@ def test_when_there_is_a_session_token_then_it_is_signed_too() -> None:
 
 
 # The examples of the S3 API reference.
-S3_KEY = Key(
+S3_KEY = SigningKey(
     access_key_id="AKIAIOSFODNN7EXAMPLE",
     secret_access_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
 )

@@ -16,7 +16,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials
 from hypothesis import given, settings, strategies as st
 
-from gateways._aws.lean.signing import Key, Signable, Signer, canonical_path
+from gateways._aws.lean.signing import Signable, Signer, SigningKey, canonical_path
 
 TOKENS = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=12)
 NAMES = TOKENS.map(lambda token: f"x-amz-meta-{token}")
@@ -41,7 +41,7 @@ class Case:
     query: str
     headers: dict[str, str]
     body: bytes
-    key: Key
+    key: SigningKey
     region: str
     at: datetime
 
@@ -54,7 +54,7 @@ CASES = st.builds(
     headers=st.dictionaries(NAMES, VALUES, max_size=5),
     body=st.binary(max_size=100),
     key=st.builds(
-        Key,
+        SigningKey,
         access_key_id=TOKENS,
         secret_access_key=SECRETS,
         session_token=st.one_of(st.none(), SECRETS),
