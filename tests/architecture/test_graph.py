@@ -7,11 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from .graph import cycles, edges, imported_by, only_for_a_sibling, shared_within_a_package
+from .graph import (
+    cycles,
+    edges,
+    imported_by,
+    only_for_a_sibling,
+    shared_class_names,
+    shared_within_a_package,
+)
 from .path import trace
 from .source import PACKAGES, Source, sources
 
 MAX_MODULES_ON_THE_PATH = 26
+MAX_SHARED_CLASS_NAMES = 10
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +51,12 @@ def test_what_one_sibling_alone_imports_stands_in_that_sibling(product: list[Sou
 
 def test_a_class_name_is_taken_once_in_a_package(product: list[Source]) -> None:
     assert shared_within_a_package(product) == []
+
+
+def test_a_class_name_is_seldom_taken_twice_at_all(product: list[Source]) -> None:
+    shared = shared_class_names(product)
+
+    assert len(shared) <= MAX_SHARED_CLASS_NAMES, shared
 
 
 def test_the_path_of_an_acked_message_stays_short(tmp_path: Path) -> None:
