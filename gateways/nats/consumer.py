@@ -165,7 +165,7 @@ class NatsConsumer:
     async def _is_exhausted(self, delivery: Delivery, limit: Limit) -> bool:
         if delivery.attempt <= limit.count:
             return False
-        # The delivery that brought it here was none that anybody could have completed.
+        # The delivery that brought it here could not have been completed by a consumer.
         await self._move(delivery, limit, attempt=delivery.attempt - 1)
         return True
 

@@ -96,7 +96,7 @@ class NatsProducer:
         return [why if isinstance(answer, NoResponders) else answer for answer in answers]
 
     async def _unheard(self) -> GatewayError:
-        """Why nobody took a message: there is no queue, or it is between two leaders."""
+        """Why a message was not accepted: there is no queue, or it is between two leaders."""
         queue = self._names.queue
         try:
             await self._api.call(f"STREAM.INFO.{self._names.stream}", queue=queue)

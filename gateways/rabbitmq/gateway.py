@@ -69,7 +69,7 @@ class RabbitMQGateway:
         self._sorting.allow()
 
     async def aclose(self) -> None:
-        """What is in hand goes back to its queue at once."""
+        """What is in flight goes back to its queue at once."""
         try:
             await asyncio.gather(*(each.aclose() for each in self._sessions.values()))
             await asyncio.gather(*(each.aclose() for each in list(self._consumers)))
@@ -222,7 +222,7 @@ class RabbitMQProducer:
 
 
 class SessionsOnly:
-    """Receives nothing, and says why: whoever received beside the sorter would break the order."""
+    """Receives nothing, and says why: a consumer beside the sorter would break the order."""
 
     def __init__(self, queue: str) -> None:
         self._queue = queue
