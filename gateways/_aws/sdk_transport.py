@@ -222,7 +222,7 @@ class Clients:
 
     def _end(self, service: str, done: asyncio.Task[Client]) -> None:
         del self._making[service]
-        # Asking for the exception also says that it is not forgotten when nobody waited.
+        # Asking for the exception also says that it is not forgotten when no call waited.
         if not done.cancelled() and done.exception() is None:
             self._made[service] = done.result()
 
@@ -258,7 +258,7 @@ class Connections:
 
     @property
     def in_use(self) -> int:
-        """How many connections are held, also by threads nobody waits for any more."""
+        """How many connections are in use, also by threads that no call waits for any more."""
         return self._limit - self._free
 
     def hold(self, target: str, *, is_long_poll: bool = False) -> HeldConnection:
@@ -307,7 +307,7 @@ class Connections:
             self._idle.set_result(None)
 
     def release(self, is_long_poll: bool) -> None:
-        """Give a connection back, to the first in line if somebody waits."""
+        """Give a connection back, to the first in line if a call waits."""
         self._free += 1
         self._free_for_polls += is_long_poll
         self._serve()
@@ -405,7 +405,7 @@ class HeldConnection:
             raise closed(self.target) from None
 
     def keep_until(self, work: ThreadFuture[Any]) -> None:
-        """Hold the connection until a thread is done with it, though nobody waits for it."""
+        """Hold the connection until a thread is done with it, though no call waits for it."""
         self._is_kept = True
         loop = asyncio.get_running_loop()
 

@@ -22,7 +22,7 @@ class Polling:
     patience_s: float
     started_at_s: float
     """On the transport's clock: when it was made, and then when it got its connection. The time
-    in line between the two was nobody's waiting at AWS."""
+    in line between the two was not spent at AWS."""
 
 
 class Transport(Protocol):

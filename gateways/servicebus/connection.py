@@ -180,7 +180,7 @@ class ServiceBusConnections:
         return self.settings.address
 
     async def open(self) -> None:
-        """Check the SDK, and that somebody listens; who we are is found out by the first call."""
+        """Check the SDK, and that it listens; who we are is found out by the first call."""
         async with self._opening:
             if not self._is_closed:
                 return

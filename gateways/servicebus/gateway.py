@@ -33,7 +33,7 @@ from .tap import Pulled, ReceiveLink
 from .wire import ServiceBusParcel, encode, in_session
 
 HANDING_BACK_S = 10.0
-"""How long closing waits for what is in hand to be handed back."""
+"""How long closing waits for what is in flight to be handed back."""
 _log = get_logger("gateways.servicebus")
 
 
@@ -61,7 +61,7 @@ class ServiceBusGateway:
         await self._connections.open()
 
     async def aclose(self) -> None:
-        """What is in hand goes back to its queue at once. From a service that does not answer it
+        """What is in flight goes back to its queue at once. From a service that does not answer it
         goes back when its locks end: closing does not wait for that.
         """
         try:
