@@ -1,4 +1,4 @@
-"""The producer port of one SQS queue: batches by count and bytes, with the fate of each entry."""
+"""The producer port of one SQS queue: batches by count and bytes, with the result of each entry."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class SqsProducer:
 
 
 class Weighed(Protocol):
-    """What takes up room in a batch."""
+    """What takes up space in a batch."""
 
     @property
     def size(self) -> int:
