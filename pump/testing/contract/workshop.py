@@ -246,7 +246,7 @@ def _wording(is_so: Callable[[], bool]) -> str:
 
 
 def id_in_hand() -> str:
-    """The id of the message in hand."""
+    """The id of the current message."""
     context = current_context()
     assert context is not None
     assert context.message is not None
