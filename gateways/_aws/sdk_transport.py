@@ -178,7 +178,7 @@ Client = Any
 class Clients:
     """However many ask at once, a client is made once.
 
-    One that could not be made is tried again by the next who asks. Cancelling one who asks
+    One that could not be made is tried again by the next call. Cancelling one call
     leaves the making to the others.
     """
 
@@ -202,7 +202,7 @@ class Clients:
         return making.result()
 
     async def aclose(self) -> None:
-        """Stop making clients; those that are made belong to who made them."""
+        """Stop making clients; those that are made belong to their makers."""
         making = list(self._making.values())
         for task in making:
             task.cancel()
@@ -269,7 +269,7 @@ class Connections:
         return HeldConnection(self, target, is_long_poll)
 
     async def aclose(self, *, grace_s: float) -> None:
-        """Fail those who wait and the long polls at once, the other calls after the grace."""
+        """Fail waiting calls and long polls at once, the other calls after the grace."""
         self._is_closed = True
         for waiter in [*self._calls, *self._polls]:
             waiter.fail(closed(waiter.target))
@@ -347,7 +347,7 @@ class Connections:
                 timer.cancel()
             with suppress(ValueError):
                 line.remove(waiter)
-        # Its turn may have come just before the end, which passes over who holds nothing yet.
+        # Its turn may have come just before the end, which passes over calls that hold nothing yet.
         if self._is_closed:
             self.release(held.is_long_poll)
             raise closed(held.target)

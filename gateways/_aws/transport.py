@@ -56,7 +56,7 @@ class Transport(Protocol):
         """
 
     async def aclose(self) -> None:
-        """Refuse new calls, fail long polls at once and others soon, and let go of everything.
+        """Refuse new calls, fail long polls at once and others soon, and release everything.
 
         Idempotent, and done even if the caller is cancelled.
         """

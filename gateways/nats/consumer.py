@@ -97,7 +97,7 @@ class NatsConsumer:
         return await self._settling.extend(deliveries, lease_s=lease_s, granted_s=facts.lease_s)
 
     async def aclose(self) -> None:
-        """Nothing to let go of: the connection is the gateway's."""
+        """Nothing to release: the connection is the gateway's."""
 
     async def _fetch(self, facts: NatsQueueFacts, max_count: int, wait_s: float) -> Fetched:
         wish = Wish(

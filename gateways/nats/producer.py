@@ -69,7 +69,7 @@ class NatsProducer:
         return [message.id for message in messages]
 
     async def aclose(self) -> None:
-        """Nothing to let go of: the connection is the gateway's."""
+        """Nothing to release: the connection is the gateway's."""
 
     def _pack(self, message: Message, due_at: str | None) -> _PendingPublish:
         names = self._names

@@ -106,7 +106,7 @@ class NatsQueueSettings:
         return config
 
     def consumer(self) -> dict[str, Any]:
-        """The configuration of the consumer that all who receive share.
+        """The configuration of the consumer that all receivers share.
 
         The server counts deliveries without end: one that it gave up on would stay in the stream
         for ever, and no consumer would be given it.

@@ -93,7 +93,7 @@ class Receipts(Leases[NatsLease]):
 
     def doubt(self, since_s: float) -> None:
         """Do not count on what was granted since then: a server that was restarted may not
-        remember it. What was received is let go of, what was extended ends as it did before, and
+        remember it. What was received is dropped, what was extended ends as it did before, and
         all of it ends sooner by what the server rounds off.
         """
         deferred = [each.lease for each in self._deferrals.values()]

@@ -166,7 +166,7 @@ class NatsSession:
             self._api, wish, clock=self._clock, unwanted=lambda _, arrived: self._keep(arrived)
         )
         if fetched.ending is Ending.GONE:
-            # Only who took the lock over deletes it.
+            # Only the lock's next owner deletes it.
             raise self._state.lose()
         return fetched
 
@@ -347,7 +347,7 @@ class SessionConsumers:
                     raise fault_of(error, self._names.queue) from error
                 if is_over():
                     return False
-                # Of a lock whose record is gone, or made at this moment by one who lost it.
+                # Of a lock whose record is gone, or made at this moment by a session that lost it.
                 await self._delete_others(token)
             else:
                 break

@@ -125,8 +125,8 @@ def _record_in(answer: Answer, stream: str) -> StoredRecord:
 
 # Session records: what is written down of one group while it is, or was, a session. Pure.
 #
-# A record lives under a key of its own in a key-value bucket and is only ever replaced by who has
-# read the version before (compare and set). Its age is told by the server's clock.
+# A record lives under a key of its own in a key-value bucket and is only ever replaced by a
+# client that read the version before (compare and set). Its age is told by the server's clock.
 #
 # | a group is | when                                            | and then                        |
 # |------------|-------------------------------------------------|---------------------------------|

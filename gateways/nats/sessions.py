@@ -161,7 +161,7 @@ class NatsSessions:
         return session if is_made else None
 
     async def _tokens(self) -> Sequence[str]:
-        """The groups that have messages, beginning at any: all who ask would meet at the first."""
+        """The groups that have messages, beginning at any: all callers would meet at the first."""
         info = await self._api.call(
             f"STREAM.INFO.{self._names.stream}",
             {"subjects_filter": self._names.groups},

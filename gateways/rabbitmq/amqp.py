@@ -130,7 +130,7 @@ async def publish(
     """Send each to the queue named with it, all in one write, and return what will hold the
     answers.
 
-    For one caller at a time, who must not be cancelled: confirms are counted from here on. The
+    For one caller at a time, which must not be cancelled: confirms are counted from here on. The
     message ids must be distinct: a returned message is told by it. One whose headers are over what
     a frame holds is not sent: the broker would close the connection for it.
     """

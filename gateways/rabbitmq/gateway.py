@@ -215,7 +215,7 @@ class RabbitMQProducer:
         )
 
     async def aclose(self) -> None:
-        """Nothing to let go of: channels are the gateway's."""
+        """Nothing to release: channels are the gateway's."""
 
 
 # The consumer port of a queue with sessions: there is nothing to receive but in sessions.
@@ -242,7 +242,7 @@ class SessionsOnly:
         return [self._refusal(each) for each in deliveries]
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
     def _refusal(self, delivery: Delivery) -> Refusal:
         return Refusal(delivery, InvalidReceipt(self._queue, delivery.receipt))

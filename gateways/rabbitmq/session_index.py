@@ -181,7 +181,7 @@ class ConsumerSessionLocks:
         return None
 
     async def release(self, lock: ConsumerSessionLock) -> None:
-        """Hand back what was received and not settled, then let go. Without a word where the
+        """Hand back what was received and not settled, then unlock. Without a word where the
         connection has gone: so has the lock.
         """
         from . import amqp

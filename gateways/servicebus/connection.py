@@ -52,7 +52,7 @@ class Closable(Protocol):
     """What the SDK's senders and receivers have in common."""
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
 
 
 S = TypeVar("S", bound=Closable)
@@ -92,7 +92,7 @@ class Handle(Generic[S]):
         )
 
     async def replace(self) -> None:
-        """After the call under way, let go of the object: the next call makes another."""
+        """After the call under way, drop the object: the next call makes another."""
         async with self._turn:
             self._throw_away()
 

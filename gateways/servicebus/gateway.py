@@ -188,7 +188,7 @@ class ServiceBusConsumer:
         return await self._settling.extend(deliveries, lease_s)
 
     async def aclose(self) -> None:
-        """Nothing to let go of: connections are the gateway's."""
+        """Nothing to release: connections are the gateway's."""
 
     async def _pulled(self, max_count: int, ends_at_s: float) -> Sequence[Pulled]:
         try:
@@ -263,7 +263,7 @@ class ServiceBusProducer:
         return [message.id for message in messages]
 
     async def aclose(self) -> None:
-        """Nothing to let go of: connections are the gateway's."""
+        """Nothing to release: connections are the gateway's."""
 
     async def _send(self, batches: Sequence[list[_Outgoing]], due_at: datetime | None) -> None:
         """The first that fails keeps back all that follow: in a group nothing may overtake, and

@@ -74,7 +74,7 @@ class ServiceBusLease(LockedLease, eq=False, kw_only=True):
     """The number of the scheduled copy that is to take its place."""
 
     def is_over(self, now_s: float) -> bool:
-        """For who received it, it is over while it rests."""
+        """For its receiver it is over while it rests."""
         return self.is_resting or self.expires_at_s <= now_s
 
     @property

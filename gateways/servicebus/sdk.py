@@ -323,7 +323,7 @@ def _lean(link: L) -> L:
 
 
 def _sociable(receiver: Receiver, read_s: float) -> Receiver:
-    """Waits less than the SDK would for company after its first message."""
+    """Waits less than the SDK would for more after its first message."""
     unpromised: Any = receiver
     unpromised._further_pull_receive_timeout = read_s / 2
     return receiver

@@ -1,7 +1,7 @@
 """One session, from its lock to its release.
 
 The service locks it for the queue's `LockDuration`; a lease has an end of its own, as outside of
-sessions: the lock is renewed meanwhile, or let go before its time. Messages have no locks of
+sessions: the lock is renewed meanwhile, or released before its time. Messages have no locks of
 their own here.
 """
 
@@ -171,7 +171,7 @@ class ServiceBusSession:
         """The lock, and with it every message under it."""
         self._state.require()
         old_end_s = self._lease.ends_at_s
-        # Before the request: an end that passes meanwhile would let go of the lock.
+        # Before the request: an end that passes meanwhile would release the lock.
         self._lease.ends_at_s = self._clock.now_s() + self._place.terms.lease_s
         try:
             await self._renewed()
@@ -357,7 +357,7 @@ class ServiceBusSession:
             self._watch()
 
     async def _expire(self) -> None:
-        """The lease is over and the lock may not be: let go of it."""
+        """The lease is over and the lock may not be: release it."""
         if not self._is_closed:
             self._is_closed = True
             await self._let_go(is_tried=True)

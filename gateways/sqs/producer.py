@@ -74,7 +74,7 @@ class SqsProducer:
         return [message.id for message in messages]
 
     async def aclose(self) -> None:
-        """Nothing to let go of: connections are the gateway's."""
+        """Nothing to release: connections are the gateway's."""
 
     def _whole_delay_s(self, delay_s: float) -> int:
         if delay_s <= 0:

@@ -4,7 +4,7 @@ SQS carries text of XML's characters and at most ten attributes (T11). So the bo
 it is where it is such text, and as base64 where not; everything else travels in one attribute,
 `pump`, as ASCII JSON: any header survives, and a queue that only sees text sees nothing else.
 
-A rejected message, and one that another program sent, has attributes besides (`envelope.natives`),
+A rejected message, and one that another program sent, has attributes besides (`natives`),
 for readers that do not know us: its own, and why it was rejected. They get the space that is left,
 in count and in bytes, and are not read back: `pump` holds the same.
 

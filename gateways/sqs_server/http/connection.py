@@ -1,4 +1,4 @@
-"""One connection: what it waits for, and who serves its next request.
+"""One connection: what it waits for, and what serves its next request.
 
 aiohttp's own keep-alive limit does not tell an idle connection from one that sends its headers a
 byte at a time, so each connection keeps its own record, and one timer looks at all of them.
@@ -399,7 +399,7 @@ def _length_of(headers: dict[str, str]) -> int | None:
     return int(length)
 
 
-# All connections: counted, and closed when a client dawdles.
+# All connections: counted, and closed when a client is too slow.
 
 
 class Watched(Protocol):

@@ -140,7 +140,7 @@ class LawContract(ContractTests):
             # A broker may give some of them only: then the pump asks for more when it has capacity.
             await shop.until(lambda: len(started) == 2 and performer.stats.received > 2)
             dispatcher.drain()
-            # A settler may linger for company before it hands anything back.
+            # A settler may wait for more to settle before it hands anything back.
             await rig.advance(rig.tick_s / 10)
             unstarted = await rig.channel(shop.subscription).take(3)
             acked_before = acked_ids(shop)
