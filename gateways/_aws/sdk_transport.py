@@ -288,7 +288,7 @@ class Connections:
         # Closing waits for real sockets, so in real time even when a test's clock stands still.
         await asyncio.wait([self._idle], timeout=patience_s)
 
-    # What a Held does.
+    # What a `HeldConnection` does.
 
     async def acquire(self, held: HeldConnection) -> None:
         """Take a free connection, or wait in line for one."""

@@ -114,7 +114,7 @@ class Server:
             await asyncio.wait(left)
 
     def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """The first client has had the most time: probes get in, however many are slow."""
+        """The oldest connection has had the most time: probes get in, however many are slow."""
         if self._is_closed:
             writer.transport.abort()
             return

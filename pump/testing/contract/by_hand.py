@@ -1,4 +1,4 @@
-"""Contract: settling by hand. Only what is ours is rejected, and all is told as by a pump."""
+"""Contract: settling by hand. Only what is ours is rejected; observers are told as by a pump."""
 
 from __future__ import annotations
 

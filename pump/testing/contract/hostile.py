@@ -459,7 +459,7 @@ def expected(well: Sequence[Callable[[], Any]], badly: Sequence[Callable[[], Any
 
 
 async def try_ways(rig: Rig, fates: Fates) -> None:
-    """Handle a message by each of these ways, and one of another handler's after each."""
+    """Handle a message by each of these ways, and a well-behaved one after each."""
     ways = {name_of(way): way for way in fates}
 
     async def handle(job: Job) -> None:
