@@ -280,7 +280,7 @@ def _send_in_pieces(request: Any, **_: object) -> None:
 def _send_once(client: Client) -> None:
     """Keep aiohttp from sending a PUT again by itself when its connection breaks.
 
-    Nobody would know that it was sent twice, and S3 refuses a conditional write because of its
+    It would not be known to be sent twice, and S3 refuses a conditional write because of its
     own first half. The SDK tries again too, and says so (`RetryAttempts`). There is no setting
     for it: `ConfigurationError` where it cannot be turned off.
     """
@@ -313,8 +313,8 @@ def _rehearse(source: Any, service: str, settings: AwsSettings) -> Any:
 
 # Threads for blocking calls, started as they are needed and never waited for at exit.
 #
-# `ThreadPoolExecutor` joins its threads when the process ends: a call that nobody waits for any
-# more, to a server that does not answer, would keep a process alive for minutes.
+# `ThreadPoolExecutor` joins its threads when the process ends: a call without a waiter, to a
+# server that does not answer, would keep a process alive for minutes.
 
 _Work = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
 
@@ -358,7 +358,7 @@ def _perform_jobs(future: Future[Any], function: Callable[..., Any], args: tuple
         return
     try:
         result = function(*args)
-    except Exception as error:  # broad: it belongs to who waits for the future
+    except Exception as error:  # broad: it belongs to the future's waiter
         future.set_exception(error)
     else:
         future.set_result(result)

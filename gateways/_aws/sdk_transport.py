@@ -178,7 +178,7 @@ Client = Any
 class Clients:
     """However many ask at once, a client is made once.
 
-    One that could not be made is tried again by the next who asks. Cancelling one who asks
+    One that could not be made is tried again by the next call. Cancelling one call
     leaves the making to the others.
     """
 
@@ -202,7 +202,7 @@ class Clients:
         return making.result()
 
     async def aclose(self) -> None:
-        """Stop making clients; those that are made belong to who made them."""
+        """Stop making clients; those that are made belong to their makers."""
         making = list(self._making.values())
         for task in making:
             task.cancel()
@@ -222,7 +222,7 @@ class Clients:
 
     def _end(self, service: str, done: asyncio.Task[Client]) -> None:
         del self._making[service]
-        # Asking for the exception also says that it is not forgotten when nobody waited.
+        # Asking for the exception also says that it is not forgotten when no call waited.
         if not done.cancelled() and done.exception() is None:
             self._made[service] = done.result()
 
@@ -258,7 +258,7 @@ class Connections:
 
     @property
     def in_use(self) -> int:
-        """How many connections are held, also by threads nobody waits for any more."""
+        """How many connections are in use, also by threads that no call waits for any more."""
         return self._limit - self._free
 
     def hold(self, target: str, *, is_long_poll: bool = False) -> HeldConnection:
@@ -269,7 +269,7 @@ class Connections:
         return HeldConnection(self, target, is_long_poll)
 
     async def aclose(self, *, grace_s: float) -> None:
-        """Fail those who wait and the long polls at once, the other calls after the grace."""
+        """Fail waiting calls and long polls at once, the other calls after the grace."""
         self._is_closed = True
         for waiter in [*self._calls, *self._polls]:
             waiter.fail(closed(waiter.target))
@@ -288,7 +288,7 @@ class Connections:
         # Closing waits for real sockets, so in real time even when a test's clock stands still.
         await asyncio.wait([self._idle], timeout=patience_s)
 
-    # What a Held does.
+    # What a `HeldConnection` does.
 
     async def acquire(self, held: HeldConnection) -> None:
         """Take a free connection, or wait in line for one."""
@@ -307,7 +307,7 @@ class Connections:
             self._idle.set_result(None)
 
     def release(self, is_long_poll: bool) -> None:
-        """Give a connection back, to the first in line if somebody waits."""
+        """Give a connection back, to the first in line if a call waits."""
         self._free += 1
         self._free_for_polls += is_long_poll
         self._serve()
@@ -347,7 +347,7 @@ class Connections:
                 timer.cancel()
             with suppress(ValueError):
                 line.remove(waiter)
-        # Its turn may have come just before the end, which passes over who holds nothing yet.
+        # Its turn may have come just before the end, which passes over calls that hold nothing yet.
         if self._is_closed:
             self.release(held.is_long_poll)
             raise closed(held.target)
@@ -405,7 +405,7 @@ class HeldConnection:
             raise closed(self.target) from None
 
     def keep_until(self, work: ThreadFuture[Any]) -> None:
-        """Hold the connection until a thread is done with it, though nobody waits for it."""
+        """Hold the connection until a thread is done with it, though no call waits for it."""
         self._is_kept = True
         loop = asyncio.get_running_loop()
 

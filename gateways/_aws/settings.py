@@ -1,4 +1,4 @@
-"""Settings of an AWS gateway: where AWS is, who asks, and how hard to try."""
+"""Settings of an AWS gateway: where AWS is, with which credentials, and how hard to try."""
 
 from __future__ import annotations
 

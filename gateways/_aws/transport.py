@@ -22,7 +22,7 @@ class Polling:
     patience_s: float
     started_at_s: float
     """On the transport's clock: when it was made, and then when it got its connection. The time
-    in line between the two was nobody's waiting at AWS."""
+    in line between the two was not spent at AWS."""
 
 
 class Transport(Protocol):
@@ -56,7 +56,7 @@ class Transport(Protocol):
         """
 
     async def aclose(self) -> None:
-        """Refuse new calls, fail long polls at once and others soon, and let go of everything.
+        """Refuse new calls, fail long polls at once and others soon, and release everything.
 
         Idempotent, and done even if the caller is cancelled.
         """

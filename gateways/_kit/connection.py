@@ -1,4 +1,4 @@
-"""A connection that is made when it is needed, by one attempt for all who wait.
+"""A connection that is made when it is needed, by one attempt for all that wait.
 
 | it is      | when                          | and then                                     |
 |------------|-------------------------------|----------------------------------------------|
@@ -40,7 +40,7 @@ class Reconnecting(Generic[C]):
         made: Callable[[C], None] | None = None,
         is_open: bool = True,
     ) -> None:
-        """`end` lets go of a connection that was lost, before there is another attempt.
+        """`end` releases a connection that was lost, before there is another attempt.
 
         `made` is called with each connection as soon as callers get it. Without `is_open`,
         callers are refused until `reopen`.

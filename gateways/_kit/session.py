@@ -40,7 +40,7 @@ class SessionState:
         """That of its lock."""
         self.rests_until_s = 0.0
         """Until when nothing is returned: a message was deferred, and its successors wait for it,
-        whoever accepts the session next."""
+        also in the next session."""
         self.is_lost = False
         """Whether its lock is known to be lost or released."""
         self._queue = queue

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class BackgroundTasks:
-    """Tasks that are held until they are done, whoever waits: the loop keeps none alive."""
+    """Tasks that are kept until they are done, waited for or not: the loop keeps none alive."""
 
     def __init__(self, gateway: str) -> None:
         self._gateway = gateway

@@ -33,7 +33,7 @@ class Packages:
 
     def check(self, package: str, found: str | None) -> None:
         """Raise `ConfigurationError`, naming what to run, if this version will not do."""
-        # Loaded here since whoever imports a gateway need not open one.
+        # Loaded here since a program that imports a gateway need not open one.
         from packaging.specifiers import SpecifierSet
         from packaging.version import InvalidVersion, Version
 

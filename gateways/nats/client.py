@@ -2,7 +2,7 @@
 
 The SDK takes apart what it reads with code that fails for some subjects and headers. Then its
 reader ends, without a word, and the same message, delivered again, ends the next one as well: a
-stranger's message could keep a pump from working. So messages are taken apart here, and handed
+foreign message could keep a pump from working. So messages are parsed here, and handed
 over at once, not through a queue and a task.
 """
 

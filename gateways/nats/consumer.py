@@ -97,7 +97,7 @@ class NatsConsumer:
         return await self._settling.extend(deliveries, lease_s=lease_s, granted_s=facts.lease_s)
 
     async def aclose(self) -> None:
-        """Nothing to let go of: the connection is the gateway's."""
+        """Nothing to release: the connection is the gateway's."""
 
     async def _fetch(self, facts: NatsQueueFacts, max_count: int, wait_s: float) -> Fetched:
         wish = Wish(
@@ -165,7 +165,7 @@ class NatsConsumer:
     async def _is_exhausted(self, delivery: Delivery, limit: Limit) -> bool:
         if delivery.attempt <= limit.count:
             return False
-        # The delivery that brought it here was none that anybody could have completed.
+        # The delivery that brought it here could not have been completed by a consumer.
         await self._move(delivery, limit, attempt=delivery.attempt - 1)
         return True
 

@@ -35,7 +35,7 @@ _NOT_THERE: Final = frozenset({STREAM_NOT_FOUND, 10060})
 _SUBJECTS_OVERLAP: Final = 10065
 _JETSTREAM_OFF: Final = frozenset({10039, 10076})
 _FOR_NOW: Final = frozenset({10008, 10023, 10047, 10077, 10167})
-"""Out of storage, memory or room in the stream, no leader, too many publishes under way."""
+"""Out of storage, memory or space in the stream, no leader, too many publishes under way."""
 
 _AUTH_WORDS: Final = ("authorization violation", "authentication")
 _VIOLATION: Final = re.compile(r"permissions violation for (\w+) to \"([^\"]+)\"")
@@ -69,7 +69,7 @@ def api_fault(code: int, error_code: int, text: str, *, queue: str) -> PumpError
 
 
 def no_jetstream(target: str, *, is_there: bool) -> PumpError:
-    """Nobody answers JetStream's API; `is_there` is what the server said of it on connecting."""
+    """No answer from JetStream's API; `is_there` is what the server said of it on connecting."""
     if is_there:
         return ConnectionFailed(target, "JetStream does not answer at the moment")
     return ConfigurationError(

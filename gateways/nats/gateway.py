@@ -62,7 +62,7 @@ class NatsGateway:
         try:
             async with self._clock.timeout(_RELEASE_S):
                 await asyncio.gather(*(let_go(each) for each in self._sessions))
-                # Locks that were taken for somebody who was cancelled are being released.
+                # Locks acquired for callers that were cancelled are being released.
                 await self._chores.finish()
         except TimeoutError:
             pass

@@ -321,7 +321,7 @@ class PullInbox:
             self._receiver(message)
 
 
-# Incoming: what comes over a connection, taken apart without ever failing. Pure.
+# Incoming: what comes over a connection, parsed without ever failing. Pure.
 
 STATUS: Final = "Status"
 DESCRIPTION: Final = "Description"
@@ -379,7 +379,7 @@ class ServerRequest:
 
 
 class NoResponders(Exception):
-    """Nobody listens where this was sent: there is no such stream, consumer or API."""
+    """Nothing listens where this was sent: there is no such stream, consumer or API."""
 
 
 Answer = Incoming | NoResponders | GatewayError

@@ -3,7 +3,7 @@
 | of queue `orders`           | is                                                     |
 |-----------------------------|--------------------------------------------------------|
 | the stream                  | `orders`                                               |
-| messages without a group    | subject `orders`: where strangers may publish          |
+| messages without a group    | subject `orders`: where other programs may publish     |
 | messages of group `a`       | subject `orders.g.a`                                   |
 | delayed ones, until due     | subject `orders.s.<unique>`                            |
 | the consumer all share      | `pump`                                                 |
@@ -99,7 +99,7 @@ DEFAULT_MAX_PAYLOAD: Final = 1_048_576
 DEFAULT_LEASE_S: Final = 30.0
 GRACE_S: Final = 0.25
 """How much longer the server waits than a lease lasts: it takes a late ack for a good one, so
-what was settled in time has to arrive before anybody else is given the message."""
+what was settled in time has to arrive before another consumer is given the message."""
 FORGETFUL_S: Final = 1.0
 """How long after a delivery a server that is killed may forget it; seen were some 50 ms."""
 COARSE_S: Final = 1.5
@@ -127,7 +127,7 @@ NATS = Capabilities(
     has_native_redrive=True,
     has_peek=True,
     has_purge=True,
-    # Their sum is exact. A lease that has run out counts as in flight until somebody receives.
+    # Their sum is exact. A lease that has run out counts as in flight until the next receive.
     has_exact_stats=False,
     is_durable=True,
     is_shared=True,

@@ -69,7 +69,7 @@ class NatsProducer:
         return [message.id for message in messages]
 
     async def aclose(self) -> None:
-        """Nothing to let go of: the connection is the gateway's."""
+        """Nothing to release: the connection is the gateway's."""
 
     def _pack(self, message: Message, due_at: str | None) -> _PendingPublish:
         names = self._names
@@ -96,7 +96,7 @@ class NatsProducer:
         return [why if isinstance(answer, NoResponders) else answer for answer in answers]
 
     async def _unheard(self) -> GatewayError:
-        """Why nobody took a message: there is no queue, or it is between two leaders."""
+        """Why a message was not accepted: there is no queue, or it is between two leaders."""
         queue = self._names.queue
         try:
             await self._api.call(f"STREAM.INFO.{self._names.stream}", queue=queue)

@@ -2,7 +2,7 @@
 
 The request says `no_wait` and when it expires. Then the server sends what there is and ends the
 pull; where there is nothing it waits, and ends it after what came first. Thus a pull never stays
-behind to take messages that nobody waits for any more.
+behind to take messages that no receive waits for.
 
 | the server sends          | and the pull                                                    |
 |---------------------------|-----------------------------------------------------------------|
@@ -233,7 +233,7 @@ def message_of(
     names: QueueNames,
     stored: tuple[int, float | None],
 ) -> Message:
-    """The message, whoever sent it; `stored` is its place in the stream, and since when."""
+    """The message of any producer; `stored` is its place in the stream, and since when."""
     sequence, stored_at_s = stored
     token = names.group_token(subject)
     return decode(
@@ -264,7 +264,7 @@ async def next_stored(
 
 
 def message_in(stored: Mapping[str, Any], names: QueueNames) -> Message:
-    """The message, whoever sent it."""
+    """The message of any producer."""
     return message_of(
         stored["subject"],
         headers_of(a2b_base64(stored.get("hdrs") or "")),

@@ -106,10 +106,10 @@ class NatsQueueSettings:
         return config
 
     def consumer(self) -> dict[str, Any]:
-        """The configuration of the consumer that all who receive share.
+        """The configuration of the consumer that all receivers share.
 
         The server counts deliveries without end: one that it gave up on would stay in the stream
-        for ever, and nobody would be given it.
+        for ever, and no consumer would be given it.
         """
         return {
             "durable_name": CONSUMER,
@@ -157,7 +157,7 @@ class NatsQueueSettings:
             yield f"deduplication_window is {window_s:g} s, asked for {asked}"
 
     def order_difference(self, consumer: Mapping[str, Any]) -> str:
-        """Where the order is not the one asked for; empty when it is, or nobody receives yet."""
+        """Where the order is not the one asked for; empty when it is, or no consumer exists yet."""
         if not consumer or (consumer.get("max_ack_pending") == 1) == self.is_strict:
             return ""
         has = "one message" if consumer.get("max_ack_pending") == 1 else "many messages"
@@ -237,7 +237,7 @@ class NatsQueueFacts:
 
 class KnownQueues:
     """The facts of the queues that were asked about. Asked for again now and then, and when
-    something does not fit: somebody may have changed the queue.
+    something does not fit: another client may have changed the queue.
     """
 
     def __init__(self, api: JetStream, clock: Clock) -> None:

@@ -1,10 +1,10 @@
-"""Receipts: what is held of one queue, and until when. Pure.
+"""Receipts: what is in flight of one queue, and until when. Pure.
 
 The server takes an ack after the lease for good, even one for an earlier delivery of a message that
 another consumer is handling by now, and confirms all of them alike. So leases are kept here.
 
 A server writes down what it delivered a moment later. One that is killed in that moment gives it
-out again at once, to anybody, and would still take the ack of the first. What it did write down has
+out again at once, to any consumer, and would still take the ack of the first. What it wrote has
 lost the fractions of its seconds: leases end sooner by that after any restart, and so do deferrals,
 which are therefore told again. A deferral is not told again once the message may have come to
 another: the server would take it for that one's.
@@ -93,7 +93,7 @@ class Receipts(Leases[NatsLease]):
 
     def doubt(self, since_s: float) -> None:
         """Do not count on what was granted since then: a server that was restarted may not
-        remember it. What was received is let go of, what was extended ends as it did before, and
+        remember it. What was received is dropped, what was extended ends as it did before, and
         all of it ends sooner by what the server rounds off.
         """
         deferred = [each.lease for each in self._deferrals.values()]

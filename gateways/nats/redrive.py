@@ -1,9 +1,9 @@
-"""Redrive: what was delivered too often moves to the dead-letter queue, by our own doing.
+"""Redrive: what was delivered too often moves to the dead-letter queue, by the gateway.
 
-The server counts the deliveries; whoever meets a message beyond the limit, or gives one back at
-the limit, stores a copy in the dead-letter queue and then removes the original. The copy's
+The server counts the deliveries; a consumer that receives a message beyond the limit, or gives one
+back at the limit, stores a copy in the dead-letter queue and then removes the original. The copy's
 de-duplication id is the original's place in its stream, and its own id in case a stream of that
-name is not the one that was, so that two who do it at once, or one who died in between, leave one
+name is not the one that was, so that two that do it at once, or one that died in between, leave one
 dead letter (T10).
 """
 

@@ -2,7 +2,7 @@
 
 The consumer belongs to this session alone, so what is given back needs no server: it is returned
 again from here, before its successors and in order. At the end of the session, or of the lock,
-the consumer goes, and whoever comes next is given everything that was not acked, in order.
+the consumer goes, and the next session is given everything that was not acked, in order.
 """
 
 from __future__ import annotations
@@ -166,12 +166,12 @@ class NatsSession:
             self._api, wish, clock=self._clock, unwanted=lambda _, arrived: self._keep(arrived)
         )
         if fetched.ending is Ending.GONE:
-            # Only who took the lock over deletes it.
+            # Only the lock's next owner deletes it.
             raise self._state.lose()
         return fetched
 
     def _keep(self, arrived: Arrived) -> None:
-        """Enter what came, whether or not anybody still waits for it."""
+        """Enter what came, whether or not a receive still waits for it."""
         delivery = delivery_of(
             arrived, self._place.names, lease_s=self._place.lease_s, is_ordered=True
         )
@@ -241,7 +241,7 @@ class NatsSession:
         return self._attempts.get(entry.place, 1) >= self._most_attempts()
 
     async def _move_away(self, entry: _Entry, settlement: Settlement) -> None:
-        """Make it a dead letter; one that cannot be comes again."""
+        """Dead-letter it; where that fails it comes again."""
         if await self._move(entry, attempt=self._attempts.get(entry.place, 1)):
             self._forget(entry)
         else:
@@ -315,7 +315,7 @@ PREFIX: Final = "session-"
 _LEASE_S: Final = 7 * 86_400.0
 """No message of a session is delivered again by the server: the session sees to that."""
 _UNUSED_S: Final = 86_400.0
-"""When the server removes a consumer that nobody pulls from."""
+"""When the server removes a consumer that gets no pulls."""
 _MAX_TRIES: Final = 5
 
 
@@ -334,7 +334,7 @@ class SessionConsumers:
     async def make(
         self, owner: str, token: str, *, before: str, is_over: Callable[[], bool]
     ) -> bool:
-        """Make the consumer of a lock that was just taken; `before` held it until then. False
+        """Make the consumer of a lock that was just acquired; `before` held it until then. False
         when the lock is over meanwhile: what is there now may belong to its next holder.
         """
         if before:
@@ -347,7 +347,7 @@ class SessionConsumers:
                     raise fault_of(error, self._names.queue) from error
                 if is_over():
                     return False
-                # Of a lock whose record is gone, or made at this moment by one who lost it.
+                # Of a lock whose record is gone, or made at this moment by a session that lost it.
                 await self._delete_others(token)
             else:
                 break

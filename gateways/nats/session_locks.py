@@ -19,7 +19,7 @@ from .queue_settings import time_s
 BUCKET: Final = "pumphouse-sessions"
 STREAM: Final = f"KV_{BUCKET}"
 MAX_AGE_S: Final = 7 * 86_400.0
-"""What nobody touched for a week is forgotten."""
+"""What was not touched for a week is forgotten."""
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 _OPERATION: Final = "KV-Operation"
 
@@ -67,9 +67,9 @@ class SessionLocks:
     async def replace(
         self, stream: str, token: str, record: SessionRecord, *, revision: int
     ) -> int | None:
-        """The revision of the new record; None when somebody else replaced the one before.
+        """The revision of the new record; None when another client replaced the one before.
 
-        Raises `GatewayError` when the answer did not come: then nobody knows.
+        Raises `GatewayError` when the answer did not come: then it is unknown.
         """
         value = pack(record)
         headers = {_EXPECTED: str(revision), **({} if value else {_OPERATION: "DEL"})}
@@ -125,19 +125,19 @@ def _record_in(answer: Answer, stream: str) -> StoredRecord:
 
 # Session records: what is written down of one group while it is, or was, a session. Pure.
 #
-# A record lives under a key of its own in a key-value bucket and is only ever replaced by who has
-# read the version before (compare and set). Its age is told by the server's clock.
+# A record lives under a key of its own in a key-value bucket and is only ever replaced by a
+# client that read the version before (compare and set). Its age is told by the server's clock.
 #
 # | a group is | when                                            | and then                        |
 # |------------|-------------------------------------------------|---------------------------------|
-# | free       | no record, or one without an owner, or the      | whoever replaces it first has   |
+# | free       | no record, or one without an owner, or the      | the first to replace it has     |
 # |            | owner's lease is over                           | the lock                        |
 # | held       | it has an owner whose lease is not over         | others wait                     |
 # | resting    | free, but its first message is deferred         | it is not the next session, but |
 # |            |                                                 | can be asked for by its id      |
 #
-# The owner is new with every lock, and the consumer of the session is named by it: whoever takes
-# the lock over deletes the consumer of the one before, and with it everything that one could ack.
+# The owner is new with every lock, and the consumer of the session is named by it: taking over
+# a lock deletes the consumer of the owner before, and with it everything that owner could ack.
 # The server counts deliveries per consumer, so the counts of what was not acked are kept here.
 
 
@@ -166,7 +166,7 @@ class StoredRecord:
     stored_at_s: float = 0.0
 
     def held_for_s(self, now_s: float) -> float:
-        """For how long somebody holds it, if nobody renews; zero when it is free."""
+        """For how long it is held unless it is renewed; zero when it is free."""
         if not self.record.owner:
             return 0.0
         return max(self.stored_at_s + self.record.lease_s - now_s, 0.0)

@@ -107,7 +107,7 @@ class NatsSessions:
                     accepted = await self._chores.opened(self._lock(place, found), let_go)
                     if accepted is not None:
                         return accepted, 0.0
-                    # Somebody else was faster; how long they stay is not known yet.
+                    # Another client was faster; how long it stays is not known yet.
                 free_in_s = min(free_in_s, busy_s)
         return None, max(free_in_s, _SOON_S)
 
@@ -161,7 +161,7 @@ class NatsSessions:
         return session if is_made else None
 
     async def _tokens(self) -> Sequence[str]:
-        """The groups that have messages, beginning at any: all who ask would meet at the first."""
+        """The groups that have messages, beginning at any: all callers would meet at the first."""
         info = await self._api.call(
             f"STREAM.INFO.{self._names.stream}",
             {"subjects_filter": self._names.groups},

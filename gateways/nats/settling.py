@@ -6,7 +6,7 @@
 | defer            | `-NAK`, with the delay                                               |
 | abandon          | `-NAK`, after its hand-back was written down                         |
 | extend           | `+WPI` for the queue's own lease; for another one `-NAK` with a      |
-|                  | delay: until that is over the message stays in hand and can be acked |
+|                  | delay: until that is over it stays in flight, and can be acked       |
 | dead-letter      | `+TERM`, after its copy is stored                                    |
 """
 
@@ -166,7 +166,7 @@ class NatsSettling:
         return self._settler.invalid(delivery.receipt)
 
     async def _ask(self, requests: Sequence[ServerRequest]) -> list[Answer]:
-        """What came of each; nobody to answer counts only where there is no consumer."""
+        """What came of each; no responder counts only where there is no consumer."""
         answers = await self._connection.request_all(requests)
         is_unheard = any(isinstance(answer, NoResponders) for answer in answers)
         if not is_unheard or await self._is_gone():

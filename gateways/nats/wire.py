@@ -5,7 +5,7 @@ headers hold no line breaks, no blanks at their ends and no names beyond ASCII, 
 of ours may have all of these. What the server reads itself is given twice: the group as the
 subject's last token, the de-duplication id as `Nats-Msg-Id`.
 
-A message without that header is somebody else's: its headers are taken under their own names,
+A message without that header is another program's: its headers are taken under their own names,
 `Content-Type`, `Correlation-Id`, `Reply-To` and `Type` as the fields they mean.
 
 A rejected message has its headers, and why it was rejected, as headers of NATS besides, for readers
@@ -154,8 +154,8 @@ def decode(
     stored_at_s: float | None = None,
     group: str | None = None,
 ) -> Message:
-    """The message, whoever sent it. Never raises: what is not ours, or no longer readable, is
-    taken as somebody else's, with its body and headers as they came, so that it can be routed.
+    """The message of any producer. Never raises: what is not ours, or no longer readable, is
+    taken as another program's, with its body and headers as they came, so that it can be routed.
     """
     headers = headers or {}
     packed = headers.get(HEADER)

@@ -136,7 +136,7 @@ class RabbitMQAdmin:
         )
 
     async def purge(self, queue: str) -> int:
-        """What other processes have in hand stays theirs."""
+        """What is in flight at other processes stays theirs."""
         count = await self._purge(queue)
         besides = await self._topology.stays_of(queue, is_estimate=False)
         if await self._topology.has_sessions(queue):

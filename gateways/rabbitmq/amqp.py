@@ -130,7 +130,7 @@ async def publish(
     """Send each to the queue named with it, all in one write, and return what will hold the
     answers.
 
-    For one caller at a time, who must not be cancelled: confirms are counted from here on. The
+    For one caller at a time, which must not be cancelled: confirms are counted from here on. The
     message ids must be distinct: a returned message is told by it. One whose headers are over what
     a frame holds is not sent: the broker would close the connection for it.
     """
@@ -239,7 +239,7 @@ async def _write(channel: Channel, frames: Sequence[bytes]) -> None:
         raise aiormq.exceptions.ChannelInvalidStateError(f"channel {channel.number} is closed")
     if frames:
         written = ChannelFrame(payload=b"".join(frames), should_close=False)
-        # As the channel's own task it ends with the channel; a queue that nobody reads any more
+        # As the channel's own task it ends with the channel; a queue that is read no more
         # would be waited for for ever.
         await channel.create_task(channel.write_queue.put(written))
 
@@ -301,12 +301,12 @@ class _CarefulReader:
         return octets
 
 
-# Legible headers: what a stranger has put on a message, so that the SDK can take it apart. Pure.
+# Legible headers: those of another program's message, so that the SDK can parse them. Pure.
 #
 # The SDK fails at a header that has text which is no UTF-8, a time that no calendar has (AMQP
-# counts seconds, and not everybody does), or tables in tables without end. That ends its
-# connection, and the same message, delivered again, the next one: a stranger could keep every queue
-# of a gateway from working. So what it cannot read is left out, or shown as far as it can be; the
+# counts seconds, and not every client does), or tables in tables without end. That ends its
+# connection, and the same message, delivered again, the next one: it could keep every queue of a
+# gateway from working. So what it cannot read is left out, or shown as far as it can be; the
 # rest stays.
 
 _HEAD_BYTES = 12
@@ -347,7 +347,7 @@ def legible(header: bytes) -> bytes:
             kept |= 1 << 15 - number
             parts.append(part)
     written = header[:_HEAD_BYTES] + struct.pack(">H", kept) + b"".join(parts)
-    # Nobody looks at what is behind the last property.
+    # What is behind the last property is not read.
     return written.ljust(len(header), b"\0")
 
 

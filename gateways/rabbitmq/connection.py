@@ -103,7 +103,7 @@ class RabbitMQLink:
         await self._clock.sleep(max(0.0, self._calm_at_s - self._clock.now_s()))
 
     async def channel(self, *, confirms: bool = False) -> Channel:
-        """A channel of the caller's own, which he closes. `Throttled` when the broker is connected
+        """A channel the caller has to close. `Throttled` when the broker is connected
         and does not answer.
         """
         from . import amqp
@@ -168,7 +168,7 @@ def _load_sdk() -> None:
 
 
 async def close_channel(channel: Channel) -> None:
-    """Close a channel, however it is; what it held goes back to its queues. A broker that does not
+    """Close a channel in any state; its messages in flight are requeued. A broker that does not
     answer is not waited for: the channel goes with its connection.
     """
     if channel.is_closed or channel.connection.is_closed:

@@ -183,15 +183,15 @@ class RabbitMQConsumer:
             _log.debug(vocabulary.SETTLE_FAILED, error=repr(error))
 
 
-# A tap: a subscription at the broker for exactly as many messages as one receive asked for.
+# One-shot consumer: a subscription for exactly as many messages as one receive asked for.
 #
-# The broker hands out no more than the tap's prefetch while nothing is settled, and nothing after
-# it has confirmed the tap's end. So what a tap has caught by then is all there is: nothing waits
+# The broker hands out no more than its prefetch while nothing is settled, and nothing after
+# it has confirmed its end. So what it has caught by then is all there is: nothing waits
 # unread in a buffer, hidden from others.
 #
-# A quorum queue goes on handing out while it hears of the end of a tap that has room left, and
-# takes that back one count older: an attempt that nobody saw, and at the last the message's life.
-# So a tap has room for what is there, or for one, and is full before it ends. Only one that ends
+# A quorum queue goes on handing out while it hears of the end of one with prefetch left, and takes
+# that back one count older: an attempt that no handler saw, and after the last a lost message.
+# So its prefetch is what is there, or one, and is used up before it ends. Only one that ends
 # empty, or that others were quicker to fill theirs from, can still meet a message in that very
 # moment.
 
@@ -220,7 +220,7 @@ class OneShotConsumer:
         self._woken.set()
 
     def give_up(self) -> None:
-        """Nobody wants it any more: end early, and hand back what was caught."""
+        """Its receive is cancelled: end early, and hand back what was caught."""
         self.is_given_up = True
         self._woken.set()
 
@@ -234,7 +234,7 @@ class OneShotConsumer:
 
 
 class Taps:
-    """The taps of one channel. A prefetch is that of the next tap: nothing may come between."""
+    """The consumers of one channel. A prefetch is that of the next: nothing may come between."""
 
     def __init__(self, channel: Channel, queue: str) -> None:
         self.channel = channel
@@ -299,7 +299,7 @@ class Taps:
         return tag
 
     async def _unpromised(self) -> int:
-        """How many are ready, less those that open taps have room for."""
+        """How many are ready, less those that open consumers still have prefetch for."""
         found = await self.channel.queue_declare(self._queue, passive=True)
         promised = sum(tap.room - len(tap.caught) for tap in self._open.values())
         return (found.message_count or 0) - promised

@@ -69,7 +69,7 @@ class RabbitMQGateway:
         self._sorting.allow()
 
     async def aclose(self) -> None:
-        """What is in hand goes back to its queue at once."""
+        """What is in flight goes back to its queue at once."""
         try:
             await asyncio.gather(*(each.aclose() for each in self._sessions.values()))
             await asyncio.gather(*(each.aclose() for each in list(self._consumers)))
@@ -215,14 +215,14 @@ class RabbitMQProducer:
         )
 
     async def aclose(self) -> None:
-        """Nothing to let go of: channels are the gateway's."""
+        """Nothing to release: channels are the gateway's."""
 
 
 # The consumer port of a queue with sessions: there is nothing to receive but in sessions.
 
 
 class SessionsOnly:
-    """Receives nothing, and says why: whoever received beside the sorter would break the order."""
+    """Receives nothing, and says why: a consumer beside the sorter would break the order."""
 
     def __init__(self, queue: str) -> None:
         self._queue = queue
@@ -242,7 +242,7 @@ class SessionsOnly:
         return [self._refusal(each) for each in deliveries]
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
     def _refusal(self, delivery: Delivery) -> Refusal:
         return Refusal(delivery, InvalidReceipt(self._queue, delivery.receipt))

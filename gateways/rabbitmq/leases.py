@@ -1,4 +1,4 @@
-"""Leases: what is held of one queue, and until when. Pure.
+"""Leases: what is in flight of one queue, and until when. Pure.
 
 RabbitMQ knows no end of a delivery but that of its channel, so the end is kept here.
 
@@ -80,7 +80,7 @@ class ChannelLeases(WatchedLeases[RabbitMQLease]):
 #
 # AMQP can say "up to and with this one". That acks whatever is not settled below it, so a delivery
 # must be known here from the moment it arrives. Tags are counted by the broker without gaps: one
-# that was skipped is a delivery that nobody was told of, and is never acked along with others.
+# that was skipped is a delivery that was not reported here, and is never acked along with others.
 
 
 @attrs.frozen

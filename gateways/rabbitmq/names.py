@@ -64,12 +64,12 @@ def sessions_name(queue: str) -> str:
 
 
 def session_queue(queue: str, group: str) -> str:
-    """Where the messages of one group wait for whoever accepts it."""
+    """Where the messages of one group wait until a session of it is accepted."""
     return beside(queue, f"session{_token(group)}")
 
 
 def session_lock(queue: str, group: str) -> str:
-    """What exists for as long as somebody holds the session of this group."""
+    """What exists for as long as the session of this group is held."""
     return beside(queue, f"lock{_token(group)}")
 
 

@@ -67,7 +67,7 @@ class Registry:
         self._told.add(RegistryEntry(queue))
 
     async def add(self, entry: RegistryEntry) -> None:
-        """Make it known to everybody, unless it is."""
+        """Make it known to every client, unless it is."""
         self._told.add(entry)
         if self._read_at_s is None:
             await self.entries()
@@ -76,11 +76,11 @@ class Registry:
         try:
             await self.write(entry)
         except GatewayError:
-            # The queue is there all the same; whoever ensures it next tries again.
+            # The queue is there all the same; the next `ensure` tries again.
             return
 
     async def write(self, entry: RegistryEntry) -> None:
-        """Make it known to everybody, again if need be; raises when that cannot be done."""
+        """Make it known to every client, again if need be; raises when that cannot be done."""
         if self._read_at_s is None:
             await self.entries()
         body = json.dumps(attrs.asdict(entry)).encode()
@@ -113,7 +113,7 @@ class Registry:
             try:
                 return await self._read_alone(gone)
             except AccessDenied:
-                # Somebody else reads it, or we may not.
+                # Another client reads it, or we may not.
                 if attempt == _TRIES:
                     break
             await self._clock.sleep(min(RECONNECT.delay_s(attempt, self._clock.chance()), 0.5))

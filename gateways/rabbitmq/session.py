@@ -1,6 +1,6 @@
-"""One session: the queue of a group, received from by whoever has its lock.
+"""One session: the queue of a group, received from by the holder of its lock.
 
-Nobody else receives from that queue, so what is given back stays here and is returned again,
+No other client receives from that queue, so what is given back stays here and is returned again,
 before its successors and in order; the broker learns of it when the session ends.
 
 The broker knows no end of the lock: it is kept here, as that of leases is. With its channel the
@@ -160,11 +160,11 @@ class RabbitMQSession:
             await asyncio.shield(self._let_go(self))
 
     async def finished(self) -> None:
-        """Return when nothing is under way: from then on the channel is nobody's."""
+        """Return when nothing is under way: from then on the channel is unused."""
         await self._tasks.finish()
 
     async def _fetch(self, count: int, wait_s: float) -> None:
-        """Keep what comes, also when nobody waits for it any more."""
+        """Keep what comes, also when no receive waits for it any more."""
         if self._fetching is not None and not self._fetching.done():
             # Of a receive that was cancelled: it is about to end.
             await asyncio.wait([self._fetching])
@@ -250,7 +250,7 @@ class RabbitMQSession:
         return refusals
 
     async def _move(self, message: _Message) -> GatewayError | None:
-        """Send a copy to the dead-letter queue; what kept it from being taken."""
+        """Send a copy to the dead-letter queue; what kept it from being stored."""
         at_s, queue = self._clock.time_s(), self._place.queue
         copy = dead(message.parcel, queue=queue, attempts=message.attempt, at_s=at_s)
         target = self._place.terms.dead_letter_queue or ""

@@ -9,8 +9,8 @@
 | `orders.lock:<group>`     | nothing: it exists while a connection holds the session            |
 | `orders.sorter`           | nothing: it exists while a connection sorts                        |
 
-A note is a hint: one too many is thrown away by whoever finds the session empty or held, one too
-few is written again by whoever lets go of a session, or by the sorter when it looks around.
+A note is a hint: one too many is thrown away by a client that finds the session empty or held, one
+too few is written again by a client that releases a session, or by the sorter when it looks around.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class SessionIndex:
 
     async def remove(self, entry: RegistryEntry, lock: ConsumerSessionLock) -> None:
         """Remove the queue of a group, and whatever is in it, by the connection that has its lock:
-        on another one it could come after somebody else has sorted into the queue.
+        on another one it could come after another sorter has sorted into the queue.
         """
         with translated(self._where(entry.queue)):
             await lock.channel.queue_delete(entry.queue)
@@ -136,7 +136,7 @@ def group_noted(body: bytes) -> str | None:
 
 # Locks: a queue that is exclusive exists for one connection, and ends with it.
 #
-# Nobody has to find out that an owner is dead: the broker does, by the connection's heartbeat.
+# No client has to find out that an owner is dead: the broker does, by the connection's heartbeat.
 
 
 @attrs.frozen(eq=False)
@@ -161,7 +161,7 @@ class ConsumerSessionLocks:
 
     async def acquire(self, name: str) -> ConsumerSessionLock | None:
         """The lock, None while it is another's. Must not be cancelled: the broker would have
-        given a lock to nobody.
+        given a lock without an owner.
         """
         from . import amqp
 
@@ -181,7 +181,7 @@ class ConsumerSessionLocks:
         return None
 
     async def release(self, lock: ConsumerSessionLock) -> None:
-        """Hand back what was received and not settled, then let go. Without a word where the
+        """Hand back what was received and not settled, then unlock. Without a word where the
         connection has gone: so has the lock.
         """
         from . import amqp

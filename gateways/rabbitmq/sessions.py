@@ -108,7 +108,7 @@ class RabbitMQSessions:
             except BaseException:
                 self._chores.start(self._settle(note, ABANDON), "note")
                 raise
-            # Without waiting: whoever is cancelled now would leave a lock to nobody.
+            # Without waiting: a cancelled call would leave a lock without an owner.
             self._chores.start(self._settle(note, ACK), "note")
             if accepted is not None:
                 return accepted
@@ -158,7 +158,7 @@ class RabbitMQSessions:
         return self._chores.start(self._release(session), "release")
 
     async def _release(self, session: RabbitMQSession) -> None:
-        """Hand back, unlock, and only then look whether somebody should come: what is sorted
+        """Hand back, unlock, and only then look whether a note is due: what is sorted
         before that look is noted here, what is sorted after it finds the lock free.
         """
         await session.finished()
@@ -178,8 +178,8 @@ class RabbitMQSessions:
             _log.warning(vocabulary.SESSION_RELEASE_FAILED, session=session.id, error=str(error))
 
     async def _hand_back(self, session: RabbitMQSession) -> None:
-        """Return when what was in hand is to be seen in the queue again: the broker takes a moment,
-        and who comes next must not find the session empty.
+        """Return when what was in flight is seen in the queue again: the broker takes a moment,
+        and the next session must not find the session empty.
         """
         if session.lock.is_gone or not len(session.hand):
             return

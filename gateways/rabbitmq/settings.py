@@ -63,7 +63,7 @@ class RabbitMQSettings:
     confirm_timeout_s: float = attrs.field(default=30.0, validator=_above_zero)
     """How long a publish waits to be confirmed before the broker is taken to be throttling."""
     consumer_timeout_s: float = attrs.field(default=1800.0, validator=_above_zero)
-    """The broker's `consumer_timeout`: it closes the channel of whoever keeps a delivery longer,
+    """The broker's `consumer_timeout`: it closes a channel that keeps a delivery longer,
     so no lease is extended to within a minute and a half of it."""
     max_body_bytes: int = attrs.field(default=16 * 1024 * 1024, validator=_above_zero)
     """The broker's `max_message_size`; 16 MiB is the default of RabbitMQ 4."""

@@ -65,7 +65,7 @@ class RabbitMQSettling:
         return await self._settler.settle(settlements)
 
     async def extend(self, deliveries: Sequence[Delivery], lease_s: float) -> Sequence[Refusal]:
-        """See `ConsumerPort.extend`. Nobody is asked: the end is ours."""
+        """See `ConsumerPort.extend`. Makes no request: the end is ours."""
         now_s = self._clock.now_s()
         refusals: list[Refusal] = []
         for delivery in deliveries:
@@ -78,7 +78,7 @@ class RabbitMQSettling:
         return refusals
 
     async def aclose(self) -> None:
-        """Wait for what is under way; what is held goes back when its channel closes."""
+        """Wait for what is under way; what is in flight goes back when its channel closes."""
         self.leases.unwatch()
         await self._tasks.finish()
 
@@ -201,7 +201,7 @@ class RabbitMQSettling:
         live = [lease for lease in due if not lease.channel.is_closed]
         failures = await self._perform([Settlement(each.delivery, Defer()) for each in live], live)
         lost = {receipt: error for receipt, error in failures.items() if receipt not in self.leases}
-        # A dead-letter queue that takes nothing must not keep the message from everybody.
+        # A dead-letter queue that takes nothing must not keep the message from all consumers.
         unmoved = [each for each in live if each.delivery.receipt in failures.keys() - lost.keys()]
         lost |= await self._tell_all([(each, False) for each in unmoved])
         for lease in due:
@@ -213,7 +213,7 @@ class RabbitMQSettling:
 
 
 async def hand_back(settling: RabbitMQSettling, deliveries: Sequence[Delivery]) -> None:
-    """Make available again what nobody is going to handle; never raises for it."""
+    """Make available again what will not be handled; never raises for it."""
     if not deliveries:
         return
     refusals = await settling.settle([Settlement(each, ABANDON) for each in deliveries])

@@ -10,8 +10,8 @@ Of all gateways that accept sessions of a queue, one sorts at a time: the one th
 | sweeps     | it has sorted, or has had nothing to do  | notes what lies there, removes empties |
 | stops      | its channel died, or its queue is gone   | stands by                              |
 
-A message is acked only after its session has it, on the connection that has the lock. So whoever
-has the lock next, and he alone removes queues, finds in them whatever was acked here. Dying between
+A message is acked only after its session has it, on the connection that has the lock. So the
+lock's next holder, which alone removes queues, finds in them what was acked here. Dying between
 the two leaves a second copy behind, never none.
 """
 
@@ -110,7 +110,7 @@ class Sorter:
         self._order = 0
 
     def start(self) -> None:
-        """Sort from now on, whenever nobody else does. Idempotent; raises what has broken it."""
+        """Sort from now on, whenever no other does. Idempotent; raises what has broken it."""
         if self._task is not None and self._task.done():
             self._task.result()
         if self._task is None:
@@ -174,7 +174,7 @@ class Sorter:
             await self._sort_on(inbox)
         finally:
             self._inbox = None
-            # The lock stays with the connection: nobody else sorts what is handed back here.
+            # The lock stays with the connection: no other sorter gets what is handed back here.
             await close_channel(channel)
 
     async def _subscribed(self, channel: Channel) -> _Inbox:
@@ -186,7 +186,7 @@ class Sorter:
         return inbox
 
     async def _sort_on(self, inbox: _Inbox) -> None:
-        # At once: whoever sorted before may have died over it.
+        # At once: the sorter before may have died over it.
         self._sweeps_at_s = self._clock.now_s()
         self._empty.clear()
         self._secured.clear()
@@ -239,7 +239,7 @@ class Sorter:
         await self._move(inbox, part)
 
     async def _move(self, inbox: _Inbox, part: list[_Sorted]) -> None:
-        """Publish, note, then ack; whoever stops the sorter waits for it, or all of it would be
+        """Publish, note, then ack; stopping the sorter waits for it, or all of it would be
         there twice.
         """
         if not part:
@@ -258,7 +258,7 @@ class Sorter:
         try:
             await self._index.send([(each.queue, each.parcel) for each in part])
         except QueueNotFound as error:
-            # Removed by a person, or never made by a sorter that died over it. It is there when
+            # Removed by an operator, or never made by a sorter that died over it. It is there when
             # the same messages come again.
             for group in {each.group for each in part if each.queue == error.queue}:
                 await self._index.make(group)
@@ -300,7 +300,7 @@ class Sorter:
         """Whether a session is held or has messages, or had a moment ago. If not, its queue is
         gone afterwards.
 
-        What a dead owner had in hand is counted nowhere until the broker has taken it back, which
+        What a dead owner had in flight is counted nowhere until the broker has taken it back, which
         may be after it took the lock: so only what is empty at the second look is removed.
         """
         was_empty = entry.queue in self._empty

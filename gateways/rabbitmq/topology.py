@@ -76,7 +76,7 @@ class Topology:
         fates = await publisher.publish(stay, parcels)
         gone = [at for at, fate in enumerate(fates) if isinstance(fate, QueueNotFound)]
         if gone:
-            # Removed under our feet, by a broker that was set up anew or by a person.
+            # Removed meanwhile, by a broker that was set up anew or by an operator.
             self._declared_at_s.pop(stay, None)
             await self._declare_stay(queue, stay, ttl_ms)
             repeated = await publisher.publish(stay, [parcels[at] for at in gone])
@@ -143,7 +143,7 @@ class Topology:
             since_s = self._clock.now_s() - self._declared_at_s.get(stay, float("-inf"))
             if since_s < DECLARED_FOR_S:
                 return
-            # A delay queue that leads nowhere would keep its messages from everybody.
+            # A delay queue that leads nowhere would keep its messages from all consumers.
             await self.count(queue)
             async with self._link.brief_channel(self._where("declaring", stay)) as channel:
                 arguments = delay_arguments(queue, ttl_ms, server=self._link.server)
@@ -169,7 +169,7 @@ def first_error(fates: Sequence[Fate]) -> PumpError | None:
 # Every queue is a quorum queue: it counts deliveries, and survives the loss of a node. With
 # `max_receive_count` the broker itself dead-letters at that many deliveries, also when consumers
 # die; it does so without losing anything (at-least-once), which needs `x-overflow`. Of a queue with
-# sessions it is those of the sessions that do so: nobody tries what waits to be sorted.
+# sessions it is those of the sessions that do so: what waits to be sorted is not tried.
 
 DELIVERY_LIMIT = "x-delivery-limit"
 MINUTE_MS = 60 * 1000
@@ -211,7 +211,7 @@ def has_sessions(spec: QueueSpec) -> bool:
 
 def delay_arguments(queue: str, ttl_ms: int, *, server: str) -> dict[str, Any]:
     """Of a queue whose messages go on to `queue` after so long. It is removed, with what is in it,
-    when nobody has used it for a day longer than that, so it is used in good time.
+    when it was not used for a day longer than that, so it is used in good time.
     """
     return {
         "x-queue-type": "quorum",

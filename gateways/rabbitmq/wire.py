@@ -143,7 +143,7 @@ def dead(parcel: Parcel, *, queue: str, attempts: int, at_s: float) -> Parcel:
 
 
 def decode(parcel: Parcel) -> Message:
-    """The message that a parcel is, whoever sent it. Never raises: what is odd is left out."""
+    """The message that a parcel is, of any producer. Never raises: what is odd is left out."""
     exact = read_exact(parcel.headers.get(EXACT))
     found: dict[str, Any] = {}
     for field, name in _SHORT.items():

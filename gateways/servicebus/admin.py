@@ -100,7 +100,7 @@ class ServiceBusAdmin:
         return seen[:max_count]
 
     async def purge(self, queue: str) -> int:
-        """What other processes have in hand stays theirs.
+        """What is in flight at other processes stays theirs.
 
         Each is received and completed: a link that deletes as it receives would also take what
         is sent while it closes.

@@ -52,7 +52,7 @@ class Closable(Protocol):
     """What the SDK's senders and receivers have in common."""
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
 
 
 S = TypeVar("S", bound=Closable)
@@ -92,7 +92,7 @@ class Handle(Generic[S]):
         )
 
     async def replace(self) -> None:
-        """After the call under way, let go of the object: the next call makes another."""
+        """After the call under way, drop the object: the next call makes another."""
         async with self._turn:
             self._throw_away()
 
@@ -180,7 +180,7 @@ class ServiceBusConnections:
         return self.settings.address
 
     async def open(self) -> None:
-        """Check the SDK, and that somebody listens; who we are is found out by the first call."""
+        """Check the SDK, and that it listens; who we are is found out by the first call."""
         async with self._opening:
             if not self._is_closed:
                 return

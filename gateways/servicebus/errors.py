@@ -80,7 +80,7 @@ def fault_of(error: BaseException, where: ServiceBusTarget) -> PumpError:
     }:
         return _authentication(said, where)
     status = getattr(error, "status_code", None)
-    if status is None and "ClientAuthenticationError" in kinds:  # nobody could be asked
+    if status is None and "ClientAuthenticationError" in kinds:  # no identity to ask
         return CredentialsExpired(where.address, detail)
     if "HttpResponseError" in kinds:
         return _http(status, detail, where)
@@ -153,7 +153,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_login(error: BaseException) -> bool:
-    """Whether azure-identity had nobody to log in as; inside of a link, only a cause says so."""
+    """Whether azure-identity had no identity to use; inside of a link, only a cause says so."""
     return any(each.__name__ == "ClientAuthenticationError" for each in type(error).__mro__)
 
 

@@ -33,7 +33,7 @@ from .tap import Pulled, ReceiveLink
 from .wire import ServiceBusParcel, encode, in_session
 
 HANDING_BACK_S = 10.0
-"""How long closing waits for what is in hand to be handed back."""
+"""How long closing waits for what is in flight to be handed back."""
 _log = get_logger("gateways.servicebus")
 
 
@@ -61,7 +61,7 @@ class ServiceBusGateway:
         await self._connections.open()
 
     async def aclose(self) -> None:
-        """What is in hand goes back to its queue at once. From a service that does not answer it
+        """What is in flight goes back to its queue at once. From a service that does not answer it
         goes back when its locks end: closing does not wait for that.
         """
         try:
@@ -188,7 +188,7 @@ class ServiceBusConsumer:
         return await self._settling.extend(deliveries, lease_s)
 
     async def aclose(self) -> None:
-        """Nothing to let go of: connections are the gateway's."""
+        """Nothing to release: connections are the gateway's."""
 
     async def _pulled(self, max_count: int, ends_at_s: float) -> Sequence[Pulled]:
         try:
@@ -263,7 +263,7 @@ class ServiceBusProducer:
         return [message.id for message in messages]
 
     async def aclose(self) -> None:
-        """Nothing to let go of: connections are the gateway's."""
+        """Nothing to release: connections are the gateway's."""
 
     async def _send(self, batches: Sequence[list[_Outgoing]], due_at: datetime | None) -> None:
         """The first that fails keeps back all that follow: in a group nothing may overtake, and

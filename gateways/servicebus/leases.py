@@ -1,4 +1,4 @@
-"""Leases: what is held of one queue, and until when. Pure.
+"""Leases: what is in flight of one queue, and until when. Pure.
 
 The service locks a message for the queue's `LockDuration`, and renews by the same. A lease is
 whatever its subscription says, so it has an end of its own. Where the lease ends first, the
@@ -74,7 +74,7 @@ class ServiceBusLease(LockedLease, eq=False, kw_only=True):
     """The number of the scheduled copy that is to take its place."""
 
     def is_over(self, now_s: float) -> bool:
-        """For who received it, it is over while it rests."""
+        """For its receiver it is over while it rests."""
         return self.is_resting or self.expires_at_s <= now_s
 
     @property
@@ -94,7 +94,7 @@ class ServiceBusLeases(WatchedLeases[ServiceBusLease]):
     """The leases of one queue in this gateway."""
 
     def rest(self, lease: ServiceBusLease, until_s: float) -> None:
-        """It is settled for who received it, and held until then."""
+        """It is settled for its receiver, and held until then."""
         lease.is_taken, lease.is_resting = False, True
         lease.ends_at_s = until_s
         self.watch(lease.delivery.receipt)

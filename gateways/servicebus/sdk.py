@@ -295,7 +295,7 @@ def outgoing(parcel: ServiceBusParcel, due_at: datetime | None) -> ServiceBusMes
 
 
 def _lean(link: L) -> L:
-    """Without the SDK's keep-alive task, which reads a link that nobody asked to be read, and
+    """Without the SDK's keep-alive task, which reads a link without being asked, and
     without its pauses between one frame and the next while a link opens. Closing it also closes a
     connection that was only half open.
     """
@@ -323,7 +323,7 @@ def _lean(link: L) -> L:
 
 
 def _sociable(receiver: Receiver, read_s: float) -> Receiver:
-    """Waits less than the SDK would for company after its first message."""
+    """Waits less than the SDK would for more after its first message."""
     unpromised: Any = receiver
     unpromised._further_pull_receive_timeout = read_s / 2
     return receiver
@@ -352,7 +352,7 @@ def _hurry(handler: Any, connections: list[Any]) -> None:
     async def until_ready() -> bool:
         if handler._connection not in connections:
             connections.append(handler._connection)
-        # Each turn waits for a frame; whoever calls bounds the whole.
+        # Each turn waits for a frame; the caller bounds the whole.
         while not await is_ready():
             await yield_to_loop()
         return True

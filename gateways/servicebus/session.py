@@ -1,7 +1,7 @@
 """One session, from its lock to its release.
 
 The service locks it for the queue's `LockDuration`; a lease has an end of its own, as outside of
-sessions: the lock is renewed meanwhile, or let go before its time. Messages have no locks of
+sessions: the lock is renewed meanwhile, or released before its time. Messages have no locks of
 their own here.
 """
 
@@ -123,7 +123,7 @@ class ServiceBusSession:
         """
         if self._place.terms.max_receive_count is not None:
             # The service counts what is handed back: with a head that is deferred to its end,
-            # successors would be dead-lettered that nobody has tried.
+            # successors would be dead-lettered untried.
             max_count = 1
         ends_at_s = self._clock.now_s() + wait_s
         look_s, has_looked = self._connections.settings.look_s, False
@@ -147,7 +147,7 @@ class ServiceBusSession:
         refusals: list[Refusal] = []
         told: dict[Verdict, list[Delivery]] = {}
         rest_s = 0.0
-        # Taken out meanwhile: nobody else may settle it, or hand it back.
+        # Taken out meanwhile: no other call may settle it, or hand it back.
         taken: dict[Delivery, ServiceBusArrival] = {}
         for each in settlements:
             delivery = each.delivery
@@ -171,7 +171,7 @@ class ServiceBusSession:
         """The lock, and with it every message under it."""
         self._state.require()
         old_end_s = self._lease.ends_at_s
-        # Before anybody is asked: an end that passes meanwhile would let go of the lock.
+        # Before the request: an end that passes meanwhile would release the lock.
         self._lease.ends_at_s = self._clock.now_s() + self._place.terms.lease_s
         try:
             await self._renewed()
@@ -182,7 +182,7 @@ class ServiceBusSession:
             self._watch()
 
     async def aclose(self) -> None:
-        """What is being settled is waited for, and what is in hand goes back first; without the
+        """What is being settled is waited for, and what is in flight goes back first; without the
         lock, by itself.
         """
         if self._is_closed:
@@ -193,7 +193,7 @@ class ServiceBusSession:
         await asyncio.shield(work)
 
     async def _pull(self, count: int, wait_s: float) -> None:
-        """One slice; what comes stays here, whether or not anybody still waits for it."""
+        """One slice; what comes stays here, whether or not a receive still waits for it."""
         from . import sdk
 
         async def pull(receiver: Receiver) -> None:
@@ -282,14 +282,14 @@ class ServiceBusSession:
 
         self._state.rest(rest_s)
         if self._is_foreign_state:
-            # Whoever accepts it next does not know; this session does.
+            # The next session does not know; this one does.
             return
         state = record(self._clock.time_s() + self._state.rests_until_s - self._clock.now_s())
         await self._ask("noting", lambda receiver: sdk.set_state(receiver, state))
         self._is_noted = True
 
     async def _let_go(self, *, is_tried: bool = False) -> None:
-        """Give everything back; what is in hand when a lease ends counts as an attempt."""
+        """Give everything back; what is in flight when a lease ends counts as an attempt."""
         from . import sdk
 
         try:
@@ -306,7 +306,7 @@ class ServiceBusSession:
                 if self._is_noted and self._state.rests_until_s <= self._clock.now_s():
                     await self._ask("noting", lambda receiver: sdk.set_state(receiver, None))
         except GatewayError as error:
-            # What is in hand goes back with the lock.
+            # What is in flight goes back with the lock.
             _log.debug(vocabulary.SETTLE_FAILED, error=repr(error), queue=self._place.queue)
         finally:
             self._state.is_lost = True
@@ -357,7 +357,7 @@ class ServiceBusSession:
             self._watch()
 
     async def _expire(self) -> None:
-        """The lease is over and the lock may not be: let go of it."""
+        """The lease is over and the lock may not be: release it."""
         if not self._is_closed:
             self._is_closed = True
             await self._let_go(is_tried=True)
@@ -377,7 +377,7 @@ class ServiceBusSession:
 # What is noted about a session in its state: until when it rests. Pure.
 #
 # A message that was deferred comes again before its successors, so the whole session waits for it,
-# whoever accepts it next. A state that somebody else has set is left alone.
+# also in the next session. A state that another program has set is left alone.
 
 _MARK: Final = "pump-session"
 _VERSION: Final = 1

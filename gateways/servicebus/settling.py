@@ -42,7 +42,7 @@ from .wire import ServiceBusArrival, ServiceBusParcel, again, hand_backs_of
 COMPLETE = Verdict("completed")
 ABANDONED = Verdict("abandoned")
 DISCARD_S = 60.0
-"""The lease of what came for nobody, where no consumer has said one."""
+"""The lease of what no receive waits for, where no consumer has said one."""
 RETRY_S = 0.5
 """How soon a renewal that failed is tried again."""
 _log = get_logger("gateways.servicebus")
@@ -64,7 +64,7 @@ class ServiceBusSettling:
 
     def __init__(self, queue: str, connections: ServiceBusConnections) -> None:
         self.terms = LockTerms(lease_s=DISCARD_S)
-        """Those of whoever asked last for a consumer."""
+        """Those of the last request for a consumer."""
         self._queue = queue
         self._connections = connections
         self._clock: Clock = connections.clock
@@ -97,7 +97,7 @@ class ServiceBusSettling:
                 lease.ends_at_s = now_s + lease_s
             else:
                 leases.append(lease)
-        # Before anybody is asked: an end that passes meanwhile would hand the message back.
+        # Before the request: an end that passes meanwhile would hand the message back.
         ends = {lease.delivery: lease.ends_at_s for lease in leases}
         for lease in leases:
             lease.ends_at_s = now_s + lease_s
@@ -112,7 +112,7 @@ class ServiceBusSettling:
         return [*refusals, *refused]
 
     async def hand_back(self, leases: Sequence[ServiceBusLease], *, is_tried: bool = False) -> None:
-        """Make available again what nobody is going to handle; never raises for it. What was given
+        """Make available again what will not be handled; never raises for it. What was given
         out may have been tried, and then counts.
         """
         # What rests was deferred: it was tried.
@@ -129,7 +129,7 @@ class ServiceBusSettling:
         self._connections.chores.start(self.hand_back(leases), "hand back")
 
     async def discard(self, pulled: Sequence[Pulled]) -> None:
-        """Make available again what came for nobody; never raises for it."""
+        """Make available again what no receive waits for; never raises for it."""
         now_s = self._clock.now_s()
         leases = [
             lease_of(
@@ -242,7 +242,7 @@ class ServiceBusSettling:
         from . import sdk
 
         leases, parcels = [lease for lease, _ in copies], [parcel for _, parcel in copies]
-        if parent_of(self._queue) is not None:  # nobody can send there
+        if parent_of(self._queue) is not None:  # it takes no sends
             return self._rested(leases, delay_s)
         due_at = datetime.fromtimestamp(self._clock.time_s() + delay_s, UTC)
         where = ServiceBusTarget(self._connections.address, "scheduling", self._queue)
@@ -250,7 +250,7 @@ class ServiceBusSettling:
             sender = self._connections.sender(self._queue)
             numbers = await sender.call(where, lambda link: sdk.schedule(link, parcels, due_at))
         except (AccessDenied, RequestRefused) as error:
-            # Asking again would not help, and meanwhile nobody could stop in peace.
+            # Asking again would not help, and would only delay a stop.
             _log.warning(vocabulary.SETTLE_FAILED, error=repr(error), queue=self._queue)
             return self._rested(leases, delay_s)
         except GatewayError as error:

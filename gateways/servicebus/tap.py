@@ -1,16 +1,16 @@
-"""The tap of one queue: one link, through which all receives of this gateway have their messages.
+"""The receive link of a queue: all receives of this gateway have their messages through it.
 
-| the tap is | when                        | and then                                     |
-|------------|-----------------------------|----------------------------------------------|
-| closed     | nobody waits                | no credit is out: nothing comes              |
-| pulling    | somebody waits              | in short slices, as much as is asked for     |
-| lingering  | nobody waits any more       | what is left of the credit stays for a while |
-| closing    | nobody has come meanwhile,  | credit is taken back; what comes is released |
-|            | or the gateway is closed    |                                              |
+| the link is | when                        | and then                                     |
+|-------------|-----------------------------|----------------------------------------------|
+| closed      | no receive waits            | no credit is out: nothing comes              |
+| pulling     | a receive waits             | in short slices, as much as is asked for     |
+| lingering   | no receive waits any more   | what is left of the credit stays for a while |
+| closing     | none has come meanwhile,    | credit is taken back; what comes is released |
+|             | or the gateway is closed    |                                              |
 
-A receive ends between two slices, never within one: what comes in a slice has somebody to go to.
+A receive ends between two slices, never within one: what comes in a slice has a receive to go to.
 Only a cancelled receive leaves messages behind. They go to the next that waits, and back to the
-queue when nobody has come before the credit is taken back.
+queue when none has come before the credit is taken back.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class _Waiter:
 
 
 def slice_s(look_s: float, left_s: float, *, has_looked: bool) -> float:
-    """How long to pull for somebody, which cannot be cancelled: a whole look first, and then no
+    """How long to pull for a receive, which cannot be cancelled: a whole look first, and then no
     longer than is left.
     """
     return min(max(left_s, LEAST_SLICE_S), look_s) if has_looked else look_s
 
 
 class ReceiveLink:
-    """The receives of one queue. `discard` hands back what came for nobody."""
+    """The receives of one queue. `discard` hands back what no receive waits for."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ReceiveLink:
             raise
 
     async def aclose(self) -> None:
-        """Take back the credit now, and hand back what came for nobody; who waits is told."""
+        """Take back the credit, hand back what no receive waits for, and tell those that wait."""
         self._is_closing = True
         self._woken.set()
         if self._pulling is not None:
@@ -133,20 +133,20 @@ class ReceiveLink:
             await self._hand_back()
             self._tell(error)
         except BaseException as error:
-            # Nobody waits for this task: who waits for its messages would do so for ever.
+            # This task is not awaited: receives would wait for its messages for ever.
             self._tell(ConnectionFailed(self._where.address, repr(error)))
             raise
 
     def _tell(self, error: PumpError) -> None:
-        """Who waits that it has failed. The last thing before the task ends, without an await in
-        between: who comes later finds that nobody pulls, and begins.
+        """Tell the receives that it failed. The task's last step, without an await in
+        between: a later receive finds no pull, and begins one.
         """
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             waiter.answer.set_exception(error)
 
     async def _is_woken(self) -> bool:
-        """Whether somebody comes before the credit is taken back."""
+        """Whether a receive comes before the credit is taken back."""
         self._woken.clear()
         try:
             async with self._clock.timeout(LINGER_S):
@@ -199,11 +199,11 @@ class ReceiveLink:
     async def _hand_back(self) -> None:
         unclaimed, self._unclaimed = self._unclaimed, []
         if unclaimed:
-            # Waited for: whoever comes next looks after it is there again.
+            # Waited for: the next receive looks after it is there again.
             await self._discard(unclaimed)
 
 
-# The clerk of one queue: settles and renews many locks by one request, and one by one when the
+# Lock client of one queue: settles and renews many locks by one request, and one by one when the
 # service refuses some of them.
 
 

@@ -157,7 +157,7 @@ def again(arrival: ServiceBusArrival, *, queue: str, attempts: int) -> ServiceBu
 
 
 def decode(arrival: ServiceBusArrival) -> Message:
-    """The message that has arrived, whoever sent it. Never raises: what is odd is left out."""
+    """The message that has arrived, of any producer. Never raises: what is odd is left out."""
     parcel = arrival.parcel
     exact = _exact(parcel.headers.get(EXACT))
     found: dict[str, Any] = {}
@@ -240,7 +240,7 @@ def _service_id(arrival: ServiceBusArrival) -> str:
 
 
 def _kept(arrival: ServiceBusArrival) -> Mapping[str, Any]:
-    """What a copy must say of a message, in case nobody has: its id and its time."""
+    """What a copy must say of a message that does not say it itself: its id and its time."""
     exact = _exact(arrival.parcel.headers.get(EXACT))
     if exact:
         return exact

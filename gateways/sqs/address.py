@@ -75,7 +75,7 @@ class QueueUrls:
             if search is None:
                 return await self._search(queue)
             await asyncio.wait([search])
-            # Who began it was cancelled: somebody else has to go on.
+            # The call that began it was cancelled: another one has to go on.
             if not search.cancelled():
                 return search.result()
         return self._known[queue]
@@ -93,7 +93,7 @@ class QueueUrls:
         try:
             url = self._known[queue] = await self._find(QueueAddress.parse(queue))
             search.set_result(url)
-        except Exception as error:  # broad: whoever else waits for the answer gets the same one
+        except Exception as error:  # broad: all calls that wait for the answer get the same one
             search.set_exception(error)
             search.exception()
             raise

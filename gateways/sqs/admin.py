@@ -165,7 +165,7 @@ class SqsAdmin:
         try:
             reply = await self._transport.call("sqs", "create_queue", request, target=address.given)
         except QueueMismatch:
-            # Somebody else made it meanwhile, and otherwise: as good as having found it.
+            # Another client made it meanwhile, and otherwise: as good as having found it.
             attributes = await self._look(settings)
             await self._warn_of_differences(settings, attributes)
             return attributes

@@ -11,14 +11,14 @@ Each object has one owner, the message that carries its claim:
 |                            | own. Then the original is acked and its object deleted       |
 
 A crash anywhere leaves an object without a message, never a message without its object. For
-the same reason a copy does not share the original's object: whoever acked first, or flushed a
-spilled copy late, would take the body from the other one. Objects left over (a crash, a send
+the same reason a copy does not share the original's object: the first ack, or a spilled copy
+flushed late, would take the body from the other one. Objects left over (a crash, a send
 that FIFO de-duplication swallowed) are for a lifecycle rule on the prefix, set longer than the
 retention of the queues.
 
 What cannot be redeemed for good is delivered as it is. A message that still carries a claim is
 not mapped but rejected as unacceptable, and its copy keeps the claim, whose object, if any,
-nobody deletes. That also happens to the rare message that SQS delivers once more after it was
+is not deleted. That also happens to the rare message that SQS delivers once more after it was
 deleted.
 """
 
@@ -60,7 +60,7 @@ class BodyMismatch(ObjectNotFound):
 
 @attrs.frozen(kw_only=True)
 class ClaimCheck:
-    """Where large bodies wait. Whoever consumes may need s3:ListBucket besides reading and
+    """Where large bodies wait. A consumer may need s3:ListBucket besides reading and
     deleting: without it S3 answers "denied" instead of "not there", which is tried for ever.
     """
 
@@ -104,9 +104,9 @@ _decode = msgspec.json.Decoder(_ClaimContent).decode
 class Claims:
     """Stores bodies in one bucket, and redeems and discards what was stored there.
 
-    Claims to anything outside its bucket and prefix are none: a stranger who may send must not
+    Claims to anything outside its bucket and prefix are none: a program that may send must not
     thereby read or delete what we may. Inside, the claim's hash must be that of the object, so
-    that only who knows a body can ask for it.
+    that only a sender that knows a body can ask for it.
     """
 
     def __init__(self, transport: Transport, settings: ClaimCheck) -> None:

@@ -177,7 +177,7 @@ class SqsConsumer:
 # | a second or more | a long poll of as many whole seconds as SQS allows                      |
 # | less             | a pause for the rest, and a last look without waiting                   |
 #
-# A long poll is never cut short: SQS would go on with it, lease a message and find nobody there.
+# A long poll is never cut short: SQS would go on with it, lease a message and find no receiver.
 
 
 @attrs.frozen
@@ -207,7 +207,7 @@ def _long_poll_s(left_s: float) -> int:
     return max(0, min(MAX_LONG_POLL_S, floor(left_s)))
 
 
-# Repeats: on a FIFO queue, a receive whose answer was lost is asked again by its own name.
+# Receive attempts: on a FIFO queue, a receive whose answer was lost is asked again by its name.
 #
 # SQS then gives the same messages once more, instead of leaving their groups locked until the
 # leases end. It remembers an attempt for five minutes.
@@ -228,7 +228,7 @@ class ReceiveAttempts:
     """The attempts of one consumer that got no answer."""
 
     def __init__(self, *, lease_s: float) -> None:
-        # Past the lease the messages are anybody's, and SQS refuses the repetition.
+        # Past the lease any consumer may get the messages, and SQS refuses the repetition.
         self._memory_s = min(_MEMORY_S, lease_s)
         self._unanswered: list[Attempt] = []
 
@@ -257,11 +257,11 @@ class ReceiveAttempts:
             raise
 
 
-# Stragglers: long polls whose receiver was cancelled, but which SQS still answers.
+# Orphaned polls: long polls whose receiver was cancelled, but which SQS still answers.
 #
-# Dropping the connection would not help: SQS goes on waiting, leases a message to nobody, and
-# hides it until the lease ends. So the poll is left to end by itself, and what it brings is given
-# back at once.
+# Dropping the connection would not help: SQS goes on waiting, leases a message without a
+# receiver, and hides it until the lease ends. So the poll is left to end by itself, and what it
+# brings is given back at once.
 
 PendingPoll = asyncio.Task[Sequence[Delivery]]
 

@@ -19,7 +19,7 @@ from .address import FIFO_SUFFIX, QueueAddress, QueueUrls
 from .calls import QueueCalls
 from .queue_settings import MAX_RETENTION, QueueSettings, whole_seconds
 
-# Diagnosis: what a person should know of a subscription's queues, from facts. Pure.
+# Diagnosis: what an operator should know of a subscription's queues, from facts. Pure.
 
 _LONGEST_S = whole_seconds(MAX_RETENTION)
 _UNSEEN = "SQS says the same of a queue that these credentials may not see"
@@ -344,7 +344,7 @@ async def examine(
     subscriptions: Sequence[Subscription],
     observed: Mapping[str, HandlerTimes],
 ) -> list[Finding]:
-    """What a person should know about these queues. Sends, receives and changes nothing.
+    """What an operator should know about these queues. Sends, receives and changes nothing.
 
     Raises `GatewayError` when SQS cannot be asked at all: out of reach, or no valid credentials.
     """
@@ -419,7 +419,7 @@ class _Examination:
             reply = await calls.call("get_queue_attributes", {"AttributeNames": ["All"]})
             attributes = dict(reply.get("Attributes", {}))
         except QueueNotFound:
-            # It was given by its URL, which nobody had to look up.
+            # It was given by its URL, which was not looked up.
             return QueueFacts(queue=queue, exists=False, is_ours=False)
         except AccessDenied as fault:
             denied.add(fault.operation)
@@ -498,7 +498,7 @@ class QueueFacts:
 
     @property
     def visibility_s(self) -> int | None:
-        """How long it hides what somebody receives who does not say for how long."""
+        """How long it hides what is received, unless the receive says for how long."""
         return self._seconds("VisibilityTimeout")
 
     @property

@@ -116,7 +116,7 @@ class PushedMessages:
         self, settlements: Sequence[Settlement], *, is_answered: bool
     ) -> Sequence[Refusal]:
         """A message whose body is in S3 is deleted here also when the answer would have Lambda do
-        it: its body may go only after it, and nobody tells us when Lambda has.
+        it: its body may go only after it, and Lambda does not tell when it has.
         """
         untold = [each for each in settlements if not (is_answered and self._is_left(each))]
         refusals = await self._settling.settle(untold) if untold else ()
@@ -170,7 +170,7 @@ def _received(raw: Mapping[str, Any]) -> dict[str, Any]:
         "MessageId": raw["messageId"],
         "ReceiptHandle": raw["receiptHandle"],
         "Body": raw["body"],
-        # An SDK vouches for the types of a receive; here whoever invokes the function does.
+        # An SDK vouches for the types of a receive; here the function's caller does.
         "Attributes": {name: text for name, text in system.items() if isinstance(text, str)},
         "MessageAttributes": {name: _attribute(each) for name, each in attributes.items()},
     }

@@ -98,7 +98,7 @@ class ClaimedBodies:
         return delivery.receipt in self._claimed
 
     def discard(self, deliveries: Sequence[Delivery]) -> None:
-        """Have the bodies of messages that were deleted removed. Nobody waits for S3: the ack is
+        """Have the bodies of messages that were deleted removed. S3 is not waited for: the ack is
         confirmed, and a failure leaves an orphan behind, no more.
         """
         for delivery in deliveries:

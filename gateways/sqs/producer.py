@@ -1,4 +1,4 @@
-"""The producer port of one SQS queue: batches by count and bytes, with the fate of each entry."""
+"""The producer port of one SQS queue: batches by count and bytes, with the result of each entry."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class SqsProducer:
         return [message.id for message in messages]
 
     async def aclose(self) -> None:
-        """Nothing to let go of: connections are the gateway's."""
+        """Nothing to release: connections are the gateway's."""
 
     def _whole_delay_s(self, delay_s: float) -> int:
         if delay_s <= 0:
@@ -162,7 +162,7 @@ class SqsProducer:
 
 
 class Weighed(Protocol):
-    """What takes up room in a batch."""
+    """What takes up space in a batch."""
 
     @property
     def size(self) -> int:

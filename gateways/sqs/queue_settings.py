@@ -171,7 +171,7 @@ def _initial(spec: QueueSpec, address: QueueAddress) -> Iterator[tuple[str, str]
     if spec.lease is not None:
         yield "VisibilityTimeout", str(_visibility_s(spec))
     if is_bare(spec):
-        # Dead letters wait for people, who have weekends.
+        # Dead letters wait for an operator, also over weekends.
         yield "MessageRetentionPeriod", str(whole_seconds(MAX_RETENTION))
 
 

@@ -1,6 +1,6 @@
 """Sessions: the message groups of a FIFO queue, each for one consumer at a time.
 
-While one message of a group is in flight, SQS gives none of that group to anybody: that is the
+While one message of a group is in flight, SQS gives no consumer any of that group: that is the
 lock. It lasts as long as the leases, and is renewed with them. What follows from it:
 
 * SQS chooses the group: a session cannot be asked for by its id.
@@ -92,10 +92,10 @@ class SqsSession:
         self._held = dict.fromkeys(deliveries)
         """Received and not settled: together they are the lock."""
         self._unread = list(deliveries)
-        """Of these, the ones that nobody has asked for yet."""
+        """Of these, the ones that no receive has asked for yet."""
         self._is_ending = False
         self.on_closed: Callable[[SqsSession], None] | None = None
-        """Told at the close, by whoever keeps account of what is open."""
+        """Called at the close, for the account of what is open."""
 
     @property
     def id(self) -> str:

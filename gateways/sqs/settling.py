@@ -1,4 +1,4 @@
-"""Settling: deletes and visibility changes in batches, with the fate of every entry."""
+"""Settling: deletes and visibility changes in batches, with the result of every entry."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Topics:
         """Make the topic where it is missing, let it send to the queue, and subscribe the queue.
 
         `attributes` are the queue's. A topic of another account is not made. The access policy
-        is read, changed and written: whoever else changes it in that moment may have to repeat.
+        is read, changed and written: another change in that moment may have to be repeated.
         """
         queue_arn = attributes["QueueArn"]
         await self._make(topic, queue_arn)

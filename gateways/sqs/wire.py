@@ -4,8 +4,8 @@ SQS carries text of XML's characters and at most ten attributes (T11). So the bo
 it is where it is such text, and as base64 where not; everything else travels in one attribute,
 `pump`, as ASCII JSON: any header survives, and a queue that only sees text sees nothing else.
 
-A rejected message, and one that another program sent, has attributes besides (`envelope.natives`),
-for readers that do not know us: its own, and why it was rejected. They are given what room is left,
+A rejected message, and one that another program sent, has attributes besides (`natives`),
+for readers that do not know us: its own, and why it was rejected. They get the space that is left,
 in count and in bytes, and are not read back: `pump` holds the same.
 
 What SQS reads itself is given twice. MessageGroupId is the group, MessageDeduplicationId the
@@ -120,9 +120,9 @@ def entry_request(entry: SendEntry, *, entry_id: str, delay_s: int) -> dict[str,
 
 
 def decode(raw: Mapping[str, Any], *, unwrap_sns: bool = True) -> Message:
-    """The message in one of ReceiveMessage's `Messages`, whoever sent it.
+    """The message in one of ReceiveMessage's `Messages`, of any producer.
 
-    Never raises: what is not ours, or is no longer readable, is taken as somebody else's,
+    Never raises: what is not ours, or is no longer readable, is taken as another program's,
     with its body and attributes as they came, so that it can be routed.
     """
     return read(raw, unwrap_sns=unwrap_sns)[0]
@@ -317,7 +317,7 @@ def _texts(attributes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def foreign(raw: Mapping[str, Any], notification: Notification | None) -> Message:
-    """The message that somebody else sent, with all that came with it."""
+    """The message that another program sent, with all that came with it."""
     if notification is None:
         body, given = raw.get("Body", ""), texts(raw.get("MessageAttributes") or {})
         headers, message_id = {}, raw.get("MessageId", "")
@@ -362,7 +362,7 @@ def _types(attributes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def natives(message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What a message has as SQS's own attributes, the first ones first to be given room: those
+    """What a message has as SQS's own attributes, the first ones first to be given space: those
     that it came with from another program, then why it was rejected.
     """
     headers = message.headers

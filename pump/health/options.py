@@ -27,10 +27,10 @@ class HealthOptions:
     """
 
     host: str = "127.0.0.1"
-    """Where probes are answered, to whoever reaches it: `0.0.0.0` is for the network of a pod."""
+    """Where probes are answered, to any client there: `0.0.0.0` is for the network of a pod."""
     port: int | None = None
     control_host: str = "127.0.0.1"
-    """An address of this machine alone: whoever reaches it can stop the app."""
+    """An address of this machine alone: any client that reaches it can stop the app."""
     control_port: int | None = None
     control_socket: Path | None = attrs.field(default=None, converter=_as_path)
     """A Unix socket for control instead of a port; only this process's user may open it."""

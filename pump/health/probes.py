@@ -1,4 +1,4 @@
-"""Probes: what an orchestrator, a scraper or a person may read. Changes nothing, shows no secret.
+"""Probes, for orchestrators, scrapers and operators. Changes nothing, shows no secret.
 
 | path      | says                                            | status                         |
 |-----------|-------------------------------------------------|--------------------------------|
@@ -135,7 +135,7 @@ def verdict(found: dict[str, object], *, is_good: bool) -> Answer:
 # | has messages in flight, runs nothing   | yes          | not when it stays so                  |
 # | is paused, or drained by its name      | yes: as told | yes                                   |
 # | broke, and will be restarted           | no           | not when that goes on and on          |
-# | stopped for good                       | no           | yes: a person should look first       |
+# | stopped for good                       | no           | yes: an operator should look first    |
 # | drains with the whole app              | no           | yes                                   |
 
 _MAX_TEXT = 500
@@ -228,7 +228,7 @@ def look_at(performer: Performer, now_s: float) -> SubscriptionHealth:
 
 
 def shown(error: Exception | None) -> str | None:
-    """An error in words that anyone may read. What others raise may quote a message or a
+    """An error in words that any client may read. What others raise may quote a message or a
     password, so of that only the kind is shown; the log has the rest.
     """
     if error is None:

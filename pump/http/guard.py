@@ -43,7 +43,7 @@ def check(request: Request) -> None:
 
 
 def is_own_name(authority: str) -> bool:
-    """Whether a `host[:port]` can only mean this machine, whoever resolves it."""
+    """Whether a `host[:port]` can only mean this machine, whatever resolves it."""
     found = _AUTHORITY.fullmatch(authority)
     return found is not None and is_loopback((found["address"] or found["name"]).lower())
 

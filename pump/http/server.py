@@ -1,6 +1,6 @@
 """Server: a listener for one small HTTP request a connection, which no client can hold.
 
-It runs on the loop of whoever opens it; in a `ServerThread` it has a loop of its own.
+It runs on the loop of its opener; in a `ServerThread` it has a loop of its own.
 
 | a client that                     | gets                                                         |
 |-----------------------------------|--------------------------------------------------------------|
@@ -114,7 +114,7 @@ class Server:
             await asyncio.wait(left)
 
     def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Whoever came first has had the most time: probes get in, however many are slow."""
+        """The oldest connection has had the most time: probes get in, however many are slow."""
         if self._is_closed:
             writer.transport.abort()
             return
@@ -136,7 +136,7 @@ class Server:
         try:
             await self._converse(reader, writer)
         except (OSError, TimeoutError):
-            return  # The client has gone, or does not read: there is nobody to tell.
+            return  # The client has gone, or does not read: no answer is possible.
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answer = await self._answer_to(reader)
@@ -272,7 +272,7 @@ _OWNER_ONLY = 0o600
 def bind(field: str, path: Path) -> socket.socket:
     """A bound socket, not yet listening; blocks. `ConfigurationError` when the path cannot be had.
 
-    Nobody can connect before it listens, so there is no moment at which others may open it.
+    No client can connect before it listens, so there is no moment at which others may open it.
     """
     if not hasattr(socket, "AF_UNIX"):
         raise ConfigurationError(field, str(path), "there are no Unix sockets here; use a port")

@@ -25,7 +25,7 @@ _LINE: Final = re.compile(rb"([!-~]+) ([!-~]+) (HTTP/[0-9]\.[0-9])")
 _TARGET: Final = re.compile(r"(/[\w\-.~%!$&'()*+,;=:@/]*)(\?[\w\-.~%!$&'()*+,;=:@/?]*)?", re.ASCII)
 _FIELD: Final = re.compile(rb"([\w!#$%&'*+\-.^`|~]+):[ \t]*([ -~\t]*)", re.ASCII)
 _ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
-# Of others, such as those that proxies add, the last one is kept and nobody reads it.
+# Of others, such as those that proxies add, the last one is kept, and not read.
 _ONCE: Final = frozenset({"host", "content-length", "content-type", "origin", "sec-fetch-site"})
 _LENGTH: Final = re.compile(r"[0-9]{1,6}")
 JSON: Final = "application/json"

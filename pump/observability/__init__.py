@@ -1,1 +1,1 @@
-"""Observability: names, log and counters. Nothing here costs anything until someone looks."""
+"""Observability: names, log and counters. Nothing here costs anything until it is read."""

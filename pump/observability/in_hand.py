@@ -1,4 +1,4 @@
-"""In hand: says, on a line logged inside a handler, which message it was about."""
+"""Log context: says, on a line logged inside a handler, which message it was about."""
 
 from __future__ import annotations
 

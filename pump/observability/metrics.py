@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 Also = Callable[[str, Mapping[str, str]], Record]
-"""Makes, for a histogram's name and labels, somebody else who wants to hear of each duration."""
+"""Makes, for a histogram's name and labels, another recorder of each duration."""
 
 
 class SenderMeters:
@@ -67,7 +67,7 @@ class ReceiverMeters:
 
 
 def _series(metrics: Metrics, name: str, queue: str, is_ours: bool) -> Counter:
-    # One that nobody exports, where somebody else counts the same.
+    # One that is not exported, where another telemetry counts the same.
     return metrics.counters.series(name, queue=queue) if is_ours else Counter()
 
 
@@ -75,7 +75,7 @@ class Metrics:
     """A `Telemetry` that measures; it traces nothing.
 
     `port` has Prometheus' text served at `http://host:port/metrics` while the app is open; 0
-    takes any that is free. Without one, `prometheus_text` is there for whoever serves it.
+    takes any that is free. Without one, `prometheus_text` is there for another server.
     """
 
     def __init__(self, *, port: int | None = None, host: str = DEFAULT_HOST) -> None:
@@ -109,7 +109,7 @@ class Metrics:
             self._server.start()
 
     async def flush(self) -> None:
-        """Nothing to do: whoever wants to know asks."""
+        """Nothing to do: metrics are pulled."""
 
     async def aclose(self) -> None:
         self._in_hand.clear()
@@ -291,7 +291,7 @@ class SettleObservation:
 
 class SendObservation:
     """One send. What was refused was not sent; a copy of a rejected message counts as rejected,
-    and whoever routes it tells of its failure.
+    and its router reports its failure.
     """
 
     __slots__ = ("_began_s", "_is_copy", "_messages", "_meters", "_metrics")

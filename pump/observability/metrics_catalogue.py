@@ -144,7 +144,7 @@ class Durations:
 # Text: metrics as Prometheus reads them, format 0.0.4.
 #
 # Counters keep their names: the requirements name them, and this format asks for no `_total`.
-# Whoever lets OpenTelemetry's own exporter or collector translate them gets that suffix.
+# OpenTelemetry's own exporter or collector adds that suffix where it translates them.
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_]")

@@ -114,7 +114,7 @@ class TextMetrics(Protocol):
     """A telemetry may be one too: its metrics can be had as text, from any thread."""
 
     def prometheus_text(self) -> bytes:
-        """Every metric in Prometheus' text format, as `metrics_text.CONTENT_TYPE` says."""
+        """Every metric in Prometheus' text format, as `metrics_catalogue.CONTENT_TYPE` says."""
 
 
 # Failure names: what an error is called in metrics and on spans. Its text stays out of both:

@@ -302,7 +302,7 @@ def _pattern(span: Span, step_us: int) -> str:
     return "%H:%M" if step_us >= _MINUTE_US else "%H:%M:%S"
 
 
-# Formats: values as people read them, and texts that can be printed.
+# Formats: values in readable units, and texts that can be printed.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FURTHEST = timedelta(days=2_900_000)

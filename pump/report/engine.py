@@ -18,7 +18,7 @@ class Dialect(abc.ABC):
 
     @abc.abstractmethod
     def hashed(self, *columns: str) -> str:
-        """64 bits that tell rows apart by these columns; the engine's own, and seen by nobody."""
+        """64 bits that tell rows apart by these columns; the engine's own, and never shown."""
 
     @abc.abstractmethod
     def replaced(self, text: str, replacement: Replacement) -> str:

@@ -117,7 +117,7 @@ def _sorted_out(hashed_id: str) -> str:
 
     A message that is sent again from a dead-letter queue begins anew at attempt 1: that is
     another delivery. It has begun anew behind a row `redriven`, and where attempts fall behind
-    a dead letter, for who redrives by other means leaves no such row.
+    a dead letter, for a redrive by other means leaves no such row.
     """
     latest_first = ", ".join(
         f"{each} DESC NULLS LAST"

@@ -73,7 +73,7 @@ async def take_snapshot(
 
 
 def row_of(message: Message, queue: str, seen_us: int) -> tuple[Any, ...]:
-    """A row of `SNAPSHOT`. Anybody may have written the headers: what makes no sense is None."""
+    """A row of `SNAPSHOT`. Any program may write the headers: what makes no sense is None."""
     said = message.headers
     detail = said.get(headers.REJECTION_DETAIL) or None
     rejected_us = _moment_us(said.get(headers.REJECTION_TIMESTAMP))

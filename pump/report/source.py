@@ -28,7 +28,7 @@ class Source:
     """What a report reads. All files have the ledger's own types."""
 
     files: tuple[Path, ...] = ()
-    """Of the ledger itself, where whoever sees its folder can read them."""
+    """Of the ledger itself, where a program that sees its folder can read them."""
     gathered: tuple[Path, ...] = ()
     """Of a scratch folder of this machine, never none: rows that were elsewhere, as in journals."""
     dead_letters: Path | None = None

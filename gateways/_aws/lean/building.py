@@ -26,7 +26,7 @@ class Blueprint:
     max_attempts: int
 
     def session(self) -> HttpSession:
-        """Its connections; whoever asks for them closes them."""
+        """Its connections; the caller closes them."""
         return HttpSession(self.link)
 
     def service(self, session: HttpSession, clock: Clock) -> LeanService:

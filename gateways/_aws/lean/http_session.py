@@ -74,7 +74,7 @@ class HttpSession:
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
-        # By itself aiohttp sends a PUT again when its connection breaks, and nobody would know:
+        # By itself aiohttp sends a PUT again when its connection breaks, and says nothing:
         # S3 would refuse a conditional write because of its own first half.
         self._session._retry_connection = False
 
@@ -270,7 +270,7 @@ def link_of(client: Client, settings: AwsSettings, user_agent: str) -> ServiceLi
 
 def _tls(verify: bool | str | None) -> ssl.SSLContext | bool:
     if not verify:
-        return False  # somebody has told botocore so
+        return False  # botocore was told so
     # The default context also checks that the certificate is for this host.
     return ssl.create_default_context(cafile=get_cert_path(verify))
 

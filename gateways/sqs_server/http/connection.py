@@ -1,4 +1,4 @@
-"""One connection: what it waits for, and who serves its next request.
+"""One connection: what it waits for, and what serves its next request.
 
 aiohttp's own keep-alive limit does not tell an idle connection from one that sends its headers a
 byte at a time, so each connection keeps its own record, and one timer looks at all of them.
@@ -6,7 +6,7 @@ byte at a time, so each connection keeps its own record, and one timer looks at 
     waiting --first byte--> mid-request --headers complete--> busy --answer made--> waiting
 
 `waiting` is limited by `idle_timeout_s` and `mid-request` by `header_timeout_s`. While `busy`, the
-body is limited by whoever reads it. A client that does not take its answer counts as waiting.
+body is limited by its reader. A client that does not take its answer counts as waiting.
 
 aiohttp serves every kind of request, and most of its cost is that it could. So an ordinary one
 that comes in one piece is served without it. Its bytes never reach aiohttp, and what arrives while
@@ -363,7 +363,7 @@ class OrdinaryReader:
         first, *lines, _ = head.decode("latin-1").split("\r\n")
         if len(head.translate(None, _PRINTABLE)) != 2 * (len(lines) + 1):
             return None
-        # Padding is the full parser's to strip: nobody has to ask whether both strip the same.
+        # Padding is the full parser's to strip: both need not strip the same.
         if b" \r\n" in head or b":  " in head:
             return None
         target = _LINE.fullmatch(first)
@@ -399,7 +399,7 @@ def _length_of(headers: dict[str, str]) -> int | None:
     return int(length)
 
 
-# All connections: counted, and closed when a client dawdles.
+# All connections: counted, and closed when a client is too slow.
 
 
 class Watched(Protocol):
@@ -480,7 +480,7 @@ class HttpLimits:
     """AWS takes 1 MiB of message; JSON's escapes and form encoding make up to 3 of it. What is
     longer than this is refused by its Content-Length, or while it is read, and never kept."""
     max_buffered_bytes: int = 64 * _MIB
-    """Of all bodies together that are still coming in: who comes on top of that waits."""
+    """Of all bodies together that are still coming in: what comes on top of that waits."""
     max_line_bytes: int = 64 * 1024
     """Of the request line: the query protocol may put a message into it."""
     max_header_bytes: int = 16 * 1024

@@ -131,7 +131,7 @@ def is_own_origin(origin: str, allowed_hosts: frozenset[str]) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_local_host(authority: str, allowed_hosts: frozenset[str]) -> bool:
-    """Whether a `host[:port]` is an address, or a name that no stranger can own."""
+    """Whether a `host[:port]` is an address, or a name that no other host can own."""
     try:
         name = urlsplit(f"//{authority}").hostname
     except ValueError:
@@ -386,7 +386,7 @@ _log = get_logger("gateways.sqs_server")
 
 @attrs.frozen(kw_only=True)
 class Access:
-    """Who may ask. With secrets, whoever signs with one; without, whoever is on this machine."""
+    """Which clients may ask. With secrets, those that sign with one; else those on this machine."""
 
     secrets: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     allowed_hosts: frozenset[str] = frozenset()

@@ -110,8 +110,8 @@ class HttpServer:
     async def aclose(self) -> None:
         """Stop accepting, answer what is under way within the grace, and cut off the rest.
 
-        Long polls are answered at once, with nothing; whoever sends a request meanwhile is told
-        that the server is closing. Idempotent.
+        Long polls are answered at once, with nothing; a client that sends a request meanwhile is
+        told that the server is closing. Idempotent.
         """
         listeners, self._listeners = self._listeners, []
         for listener in listeners:

@@ -72,14 +72,14 @@ def verify(request: SignedRequest, secrets: Mapping[str, str], now_s: float) -> 
     claim, secret = _check_claim(headers, request.query, secrets)
     _check_payload_hash(headers, request.body)
     _check_signature(claim, request, headers, secret)
-    # Last, so that a clock is only discussed with someone who knows the secret.
+    # Last, so that a clock is only discussed with a client that knows the secret.
     _check_time(claim, now_s)
     return claim.access_key
 
 
 def check_claim(headers: Sequence[tuple[str, str]], query: str, secrets: Mapping[str, str]) -> None:
     """Raise `SqsError` for what `verify` would refuse whatever the body is: no signature, or one
-    of a key that is not ours. So nobody else has a body read.
+    of a key that is not ours. So no other client has a body read.
     """
     _check_claim(_joined(headers), query, secrets)
 
@@ -114,7 +114,7 @@ def _claim_in_header(headers: Mapping[str, str]) -> _Claim | None:
         raise incomplete_signature(f"Authorization header requires the algorithm {_ALGORITHM}.")
     found = _PART.findall(authorization)
     parts = dict(found)
-    # Whoever reads the header must read the same, so that nobody signs as one and acts as another.
+    # All readers of the header must read the same: no client may sign as one and act as another.
     if len(parts) != len(found):
         raise incomplete_signature("Authorization header has a parameter twice.")
     for name in ("Credential", "Signature", "SignedHeaders"):
@@ -193,7 +193,7 @@ def _check_signed_headers(claim: _Claim, headers: Mapping[str, str]) -> None:
         raise signature_does_not_match(
             "'Host' or ':authority' must be a 'SignedHeader' in the AWS Authorization."
         )
-    # Without this, whoever sees a signed query request could add a target to it.
+    # Without this, a client that sees a signed query request could add a target to it.
     unsigned = sorted(name for name in headers if name.startswith("x-amz-") and name not in signed)
     if unsigned:
         raise signature_does_not_match(

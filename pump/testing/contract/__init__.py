@@ -1,4 +1,4 @@
-"""The contract suite: what every gateway must do, for whoever writes one.
+"""The contract suite: what every gateway must do, for authors of one.
 
     class TestMyGateway(GatewayContract):
         @pytest.fixture

@@ -6,6 +6,6 @@ import pytest
 
 
 class ContractTests:
-    """A part of the suite. Whoever runs it defines a `rig` fixture that yields a `Rig`."""
+    """A part of the suite. Its user defines a `rig` fixture that yields a `Rig`."""
 
     pytestmark = pytest.mark.asyncio

@@ -1,4 +1,4 @@
-"""Contract: settling by hand. Only what is ours is rejected, and everybody is told as by a pump."""
+"""Contract: settling by hand. Only what is ours is rejected; observers are told as by a pump."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOW = timedelta(0)
 
 
 class ByHandContract(ContractTests):
-    """R6, R23–R31 for those who have no pump."""
+    """R6, R23–R31 without a pump."""
 
     async def test_when_a_delivery_is_not_ours_any_more_then_rejecting_it_copies_nothing(
         self, rig: Rig

@@ -21,7 +21,7 @@ MOST_SETTLED = 25_000
 LONG_S = 400 * 24 * 3600.0
 """A delay that no provider with a limit takes."""
 FIELDS_BYTES = 4_096
-"""Room for what travels beside a body, where a provider counts both."""
+"""Space for what travels beside a body, where a provider counts both."""
 
 
 class ClaimContract(ContractTests):
@@ -240,7 +240,7 @@ class ClaimContract(ContractTests):
     async def test_when_stored_bytes_cannot_be_read_then_they_are_delivered_as_they_are(
         self, rig: Rig
     ) -> None:
-        """R35, law 4: what a stranger stored is routed by the pump, so it must come out."""
+        """R35, law 4: what another program stored is routed by the pump, so it must come out."""
         if rig.store_raw is None:
             pytest.skip("no other program can store anything (store_raw)")
         queue = await rig.open_queue()

@@ -143,7 +143,7 @@ def start_receive(
 class Soak:
     """Mixed operations on one queue; `sent`, `acked` and what `drain` finds must add up.
 
-    `shared` names every message that was delivered while somebody held a lease on it.
+    `shared` names every message that was delivered while another lease on it was running.
     """
 
     rig: Rig

@@ -143,7 +143,7 @@ class DurabilityContract(ContractTests):
         assert len(await queue.dead_letters.take_and_ack(2)) == 1
 
     async def test_when_reopened_then_a_queue_keeps_its_settings(self, rig: Rig) -> None:
-        """R44, R22: also for whoever only validates."""
+        """R44, R22: also where it is only validated."""
         rig.needs("is_durable", "has_native_redrive")
         queue = await rig.open_queue(dead_letter_queue=rig.name("dead"), max_receive_count=2)
 

@@ -1,6 +1,6 @@
 """Contract: a handler may end in any way there is (R93).
 
-Each way is tried beside well-behaved neighbours, in one pump with few workers: a way that costs
+Each way is tried beside well-behaved handlers, in one pump with few workers: a way that costs
 a worker, breaks the pump or leaves its message in flight shows by its name. What would end the
 program (`SystemExit`, `KeyboardInterrupt`, a signal) is tried on whole processes instead.
 """
@@ -459,7 +459,7 @@ def expected(well: Sequence[Callable[[], Any]], badly: Sequence[Callable[[], Any
 
 
 async def try_ways(rig: Rig, fates: Fates) -> None:
-    """Handle a message by each of these ways, and one of a neighbour's after each."""
+    """Handle a message by each of these ways, and a well-behaved one after each."""
     ways = {name_of(way): way for way in fates}
 
     async def handle(job: Job) -> None:

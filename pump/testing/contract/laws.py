@@ -137,10 +137,10 @@ class LawContract(ContractTests):
         async with shop.working() as dispatcher:
             ids = await shop.post(*["work"] * 5)
             [performer] = dispatcher.performers
-            # A broker may give some of them only: then the pump asks for more when it has room.
+            # A broker may give some of them only: then the pump asks for more when it has capacity.
             await shop.until(lambda: len(started) == 2 and performer.stats.received > 2)
             dispatcher.drain()
-            # A settler may linger for company before it hands anything back.
+            # A settler may wait for more to settle before it hands anything back.
             await rig.advance(rig.tick_s / 10)
             unstarted = await rig.channel(shop.subscription).take(3)
             acked_before = acked_ids(shop)
@@ -285,7 +285,7 @@ async def act(job: Job, attempt: int) -> None:
 
 
 def attempt_now() -> int:
-    """The attempt of the delivery in hand."""
+    """The attempt of the current delivery."""
     context = current_context()
     assert context is not None
     return context.attempt

@@ -44,7 +44,7 @@ class LeaseContract(ContractTests):
         assert not await queue.settle(ack(again))
 
     async def test_when_the_lease_is_over_then_every_settlement_is_refused(self, rig: Rig) -> None:
-        """R6; law 3: even before anybody else took the message."""
+        """R6; law 3: even before another consumer received the message."""
         rig.needs("has_lease_expiry")
         queue = await rig.open_queue()
         await queue.send(a_message())

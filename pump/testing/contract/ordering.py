@@ -123,7 +123,7 @@ class OrderingContract(ContractTests):
     async def test_when_order_is_strict_then_the_next_is_received_as_soon_as_the_head_is_done(
         self, rig: Rig
     ) -> None:
-        """R37, R4: an ack wakes whoever waits for the successor."""
+        """R37, R4: an ack wakes the receive that waits for the successor."""
         queue = await open_strict(rig, "AB")
         [head] = await queue.receive()
         waiting = queue.start_receive(wait_s=rig.long_s)

@@ -34,7 +34,7 @@ class ResilienceContract(ContractTests):
     async def test_when_connections_are_severed_again_and_again_then_the_pump_handles_everything(
         self, rig: Rig
     ) -> None:
-        """R51: in the middle of sends, of receives and of settles; nobody starts it again."""
+        """R51: in the middle of sends, of receives and of settles; nothing starts it again."""
         handled: set[str] = set()
         async with rig.networked() as (gateway, network):
 

@@ -51,7 +51,7 @@ class Network(Protocol):
         """Cut every connection, as a broken cable does it: without a word."""
 
     def shut(self) -> None:
-        """Sever, and let nobody in until `let_in`."""
+        """Sever, and refuse connections until `let_in`."""
 
     def let_in(self) -> None:
         """Take connections again."""

@@ -144,7 +144,7 @@ class SendingContract(ContractTests):
             assert arrived == []
 
     async def test_when_sent_with_a_delay_then_hidden_until_it_has_passed(self, rig: Rig) -> None:
-        """R8: nobody sees it before its time, and its first delivery is the first attempt."""
+        """R8: no receive sees it before its time, and its first delivery is the first attempt."""
         queue = await rig.open_queue()
         sent = a_message()
 
@@ -158,7 +158,7 @@ class SendingContract(ContractTests):
         assert (received.message.id, received.attempt) == (sent.id, 1)
 
     async def test_when_one_message_is_delayed_then_others_pass_it(self, rig: Rig) -> None:
-        """R37: without a guarantee a delay holds up nobody else."""
+        """R37: without a guarantee a delay holds up no other message."""
         queue = await rig.open_queue()
         late, early = a_message("late"), a_message("early")
         # Long enough for a busy machine to look before it is over.

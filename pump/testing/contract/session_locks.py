@@ -81,7 +81,7 @@ class SessionLockContract(ContractTests):
     async def test_when_a_sessions_lock_is_renewed_then_it_lasts_a_whole_lease_from_then_on(
         self, rig: Rig
     ) -> None:
-        """R40: with what is in hand."""
+        """R40: with what is in flight."""
         queue = await open_sessions(rig, "a1 a2", lease=rig_lease(rig))
         session = await hold(queue)
         held = await take(queue, session, 2)
@@ -100,7 +100,7 @@ class SessionLockContract(ContractTests):
     async def test_when_a_session_is_active_then_its_lock_outlasts_its_lease(
         self, rig: Rig
     ) -> None:
-        """R40: the pump renews it, with a message in hand."""
+        """R40: the pump renews it, with a message in flight."""
         queue = await open_sessions(rig, "a1", lease=rig_lease(rig))
 
         async with clients(queue) as (one, _):
@@ -118,7 +118,7 @@ class SessionLockContract(ContractTests):
     ) -> None:
         """R41: the first gets `SessionLockLost` at its next call, whichever that is."""
         lease = rig_lease(rig)
-        # Renewed until nobody has called for `max_lease`; what was granted last is the rest.
+        # Renewed until there was no call for `max_lease`; what was granted last is the rest.
         queue = await open_sessions(rig, "a1", lease=lease, max_lease=lease)
         patience = rig.patience
 
@@ -259,7 +259,7 @@ class SessionLockContract(ContractTests):
         assert text_of([*returned, *rest]) == "a1a2"
 
     async def test_when_the_gateway_is_closed_then_its_sessions_are_free(self, rig: Rig) -> None:
-        """R40: for whoever opens another, and with what was in hand."""
+        """R40: for the next gateway, and with what was in flight."""
         rig.needs("is_durable")
         queue = await open_sessions(rig, "a1 a2")
         await take(queue, await hold(queue), 1)

@@ -72,7 +72,7 @@ async def _accept(queue: Channel, session: str | None, wait_s: float) -> Session
 
 
 async def is_locked(queue: Channel, session: str) -> bool:
-    """Whether nobody else can accept a session that has messages, the only one left."""
+    """Whether no other client can accept a session that has messages, the only one left."""
     accepted = await session_gateway(queue.rig).accept_session(
         queue.subscription, choice(queue.rig, session), wait_s=0.0
     )
@@ -115,7 +115,7 @@ async def take_on(queue: Channel, session: SessionPort, count: int) -> list[Deli
 
 
 async def settle(session: SessionPort, *settlements: Settlement) -> None:
-    """Settle what is in hand, all of which must be accepted."""
+    """Settle what is in flight, all of which must be accepted."""
     assert list(await session.settle(settlements)) == []
 
 

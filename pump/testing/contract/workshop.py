@@ -153,7 +153,7 @@ class Workshop:
         self.events: list[Event] = []
         self.spill = MemorySpill()
         # Long, unless the test is about leases: on a busy machine an answer may come late, and
-        # who has lost a lease cannot know whether its ack was applied.
+        # a handler that lost its lease cannot know whether its ack was applied.
         fields.setdefault("lease", timedelta(seconds=10 * rig.lease_s))
         self.subscription = rig.subscription(base, request=Job, **fields)
         assert isinstance(rig.clock, Clock)
@@ -246,7 +246,7 @@ def _wording(is_so: Callable[[], bool]) -> str:
 
 
 def id_in_hand() -> str:
-    """The id of the message in hand."""
+    """The id of the current message."""
     context = current_context()
     assert context is not None
     assert context.message is not None
