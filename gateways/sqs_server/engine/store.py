@@ -19,6 +19,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.serving import KeptLeases
 from pump.stores.file_lock import FileLock
+from pump.tasks import in_thread
 
 from ..._sqlite.database import Database, Statement, to_the_end, translate
 from ..._sqlite.group_commit import Done, GroupCommit
@@ -95,7 +96,7 @@ class SqsStore:
             if leases is not None:
                 self._leases = None
                 keeps = not frees or self._keeps_leases is KeptLeases.ALWAYS
-                await asyncio.to_thread(leases.close, keeps=keeps)
+                await in_thread(leases.close, keeps=keeps)
             if database is not None:
                 self._database = None
                 await database.close()

@@ -10,15 +10,6 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from ...errors import ConfigurationError
 from ...message import JSON, Message
@@ -278,25 +269,3 @@ def _pairs(headers: Mapping[str, str]) -> list[tuple[str, str]]:
 def _size(each: Spotted) -> int:
     headers = each.message.headers
     return len(each.message.body) + sum(len(name) + len(headers[name]) for name in headers)
-
-
-# The columns as Spark knows them; above they stand for Arrow.
-
-SCHEMA = StructType(
-    [
-        StructField("id", StringType(), nullable=False),
-        StructField("type", StringType(), nullable=False),
-        StructField("body", BinaryType(), nullable=False),
-        StructField("content_type", StringType(), nullable=False),
-        StructField("correlation_id", StringType()),
-        StructField("reply_to", StringType()),
-        StructField("group", StringType()),
-        StructField("deduplication_id", StringType()),
-        StructField("created_at", TimestampType()),
-        StructField(
-            "headers", MapType(StringType(), StringType(), valueContainsNull=False), nullable=False
-        ),
-        StructField("attempt", IntegerType()),
-        StructField("queue", StringType(), nullable=False),
-    ]
-)

@@ -21,7 +21,15 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from ...blocking import Portal
 from ...clock import SYSTEM_CLOCK, Clock
@@ -29,7 +37,7 @@ from ...errors import ConfigurationError
 from ...queue_browser import browse
 from .feed import Feed, Offset, segment_of
 from .options import SnapshotOptions, StreamOptions, sink_options, snapshot_options, stream_options
-from .rows import ARROW, NAMES, SCHEMA, Batcher, Spotted
+from .rows import ARROW, NAMES, Batcher, Spotted
 from .sink import PumpStreamWriter, PumpWriter
 from .spool import read_segment
 
@@ -208,3 +216,25 @@ def _check(schema: StructType) -> None:
             schema.simpleString(),
             f"the columns are given: {', '.join(NAMES)}; select from them after load()",
         )
+
+
+# The columns as Spark knows them; above they stand for Arrow.
+
+SCHEMA = StructType(
+    [
+        StructField("id", StringType(), nullable=False),
+        StructField("type", StringType(), nullable=False),
+        StructField("body", BinaryType(), nullable=False),
+        StructField("content_type", StringType(), nullable=False),
+        StructField("correlation_id", StringType()),
+        StructField("reply_to", StringType()),
+        StructField("group", StringType()),
+        StructField("deduplication_id", StringType()),
+        StructField("created_at", TimestampType()),
+        StructField(
+            "headers", MapType(StringType(), StringType(), valueContainsNull=False), nullable=False
+        ),
+        StructField("attempt", IntegerType()),
+        StructField("queue", StringType(), nullable=False),
+    ]
+)

@@ -62,10 +62,14 @@ class ConcurrencyContract(ContractTests):
         two = rig.start(two_came(), "a receipt, and another when the lease has ended")
         assert await rig.ends(two, within_s=rig.lease_s), rig.late(two)
         (first, _), (again, came_at_s) = await two
-        assert came.empty()
         assert (first.attempt, again.attempt) == (1, 2)
         assert first.receipt != again.receipt
         assert came_at_s >= first.lease_expires_at_s - rig.slack_s - 1e-6
+        # Where time is real, a machine may be so slow that the second lease has ended, too.
+        while not came.empty():
+            earlier, (again, came_at_s) = again, came.get_nowait()
+            assert again.attempt == earlier.attempt + 1
+            assert came_at_s >= earlier.lease_expires_at_s - rig.slack_s - 1e-6
 
     async def test_when_many_ask_for_many_then_each_message_is_delivered_once(
         self, rig: Rig

@@ -402,9 +402,12 @@ class Channel:
         return messages
 
     async def _look_well(self, max_count: int) -> list[Delivery]:
-        """A look that finds nothing may be too short on a busy machine: the broker knows."""
+        """A look that finds nothing may be too short on a busy machine: the broker knows.
+
+        Not where there are groups: what it counts as waiting may wait for its group.
+        """
         found = await self.look(max_count)
-        if self.rig.is_real_time:
+        if self.rig.is_real_time and not self.rig.gateway.capabilities.has_groups:
             for _ in range(_LOOKS):
                 if found or not (await self.rig.admin.stats(self.name)).visible:
                     break
