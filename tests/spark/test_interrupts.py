@@ -12,7 +12,7 @@ import pytest
 
 from pump.cli.root import cli
 from pump.spark import jvm
-from pump.spark.jvm import JvmOutput
+from pump.spark.jvm_output import JvmOutput
 
 pytestmark = pytest.mark.spark
 

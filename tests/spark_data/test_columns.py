@@ -64,6 +64,6 @@ def test_when_spark_is_asked_then_it_expects_these_very_columns() -> None:
     """R78: Spark compares the Arrow schema of what is read with its own, and refuses another."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from pump.spark.data.rows import SCHEMA
+    from pump.spark.data.source import SCHEMA
 
     assert to_arrow_schema(SCHEMA, timezone="UTC").equals(ARROW)
