@@ -104,7 +104,7 @@ conformance: $(DEV)
 BROKERS := $(PY) -m pytest -m 'broker and not slow' --timeout=300
 test-brokers: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER) $(SQS_CLIENTS)
 	$(PY) tests/brokers/install_rabbitmq.py
-	$(BROKERS) -n 6 --dist worksteal --durations=12 $(call RECORD,brokers) $(ARGS)
+	$(BROKERS) -n 4 --dist worksteal --durations=12 $(call RECORD,brokers) $(ARGS)
 
 # Two groups side by side (tests/spark/conftest.py): one session, and what starts a JVM of its own.
 test-spark: $(SPARK) $(LOCALSTACK)
