@@ -19,7 +19,7 @@ from pump.message import Message
 from pump.ports import ProducerPort
 from pump.spark.data.options import QueueReference, SinkOptions
 from pump.spark.data.rows import RowIds
-from pump.spark.data.sink import RowsNotSent, send_batches
+from pump.spark.data.sending import RowsNotSent, send_batches
 from pump.subscription import MakeChannels, QueueSpec
 from pump.testing.virtual_clock import VirtualClock
 from tests.core.faulty_gateway import FaultyGateway
