@@ -118,7 +118,7 @@ SLOW := $(PY) -m pytest -m slow --timeout=900 --durations=12 --dist worksteal
 SLOW_TOGETHER := tests/contract tests/fuzz tests/redrive tests/gateways/s3/simulation \
 	tests/gateways/sqs/broker/test_twenty_thousand.py
 OR_NONE = $(if $(ARGS),|| [ $$? -eq 5 ])
-test-slow: $(DEV) $(LOCALSTACK)
+test-slow: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER)
 	$(SLOW) -n 4 $(call RECORD,slow-together) $(SLOW_TOGETHER) $(ARGS) $(OR_NONE)
 	$(SLOW) -n 2 $(call RECORD,slow) $(SLOW_TOGETHER:%=--ignore=%) $(ARGS) $(OR_NONE)
 
