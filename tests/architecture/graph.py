@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from .rules import VENDORS
 from .source import Source
 
 SMALL = 150
@@ -67,8 +68,10 @@ def cycles(sources: Sequence[Source]) -> list[list[str]]:
 
 def only_for_a_sibling(sources: Sequence[Source], tested: Iterable[str] = ()) -> list[str]:
     """Small modules that one module of their own package alone imports, and when it is imported:
-    their place is in that one. Left out are pure machines that have tests of their own.
+    their place is in that one. Left out is what has tests of its own and is a pure machine, or
+    needs no vendor's package where its sibling does.
     """
+    vendors = {source.module: _vendors(source) for source in sources}
     importers: dict[str, list[Edge]] = defaultdict(list)
     for edge in edges(sources):
         importers[edge.imported].append(edge)
@@ -80,7 +83,10 @@ def only_for_a_sibling(sources: Sequence[Source], tested: Iterable[str] = ()) ->
         for edge in _the_only(importers[source.module])
         if edge.is_at_import_time
         and _folder(edge.importer) == _folder(source.module)
-        and not (source.module in tested and _is_pure(source))
+        and not (
+            source.module in tested
+            and (_is_pure(source) or vendors[edge.importer] - vendors[source.module])
+        )
         and not _is_command(source)
     ]
 
@@ -130,6 +136,11 @@ def _folder(module: str) -> str:
 def _is_pure(source: Source) -> bool:
     """It awaits nothing: a decision, a table, or a state machine."""
     return not any(isinstance(node, ast.AsyncFunctionDef) for node in ast.walk(source.tree))
+
+
+def _vendors(source: Source) -> set[str]:
+    """The vendors' packages that it needs to be imported."""
+    return {each.parts[0] for each in source.imports if each.is_at_import_time} & VENDORS
 
 
 def _is_command(source: Source) -> bool:

@@ -113,6 +113,14 @@ def test_when_what_awaits_is_tested_by_itself_then_its_place_is_still_with_its_s
     assert len(only_for_a_sibling([small, sibling], tested=["pump.loop.small"])) == 1
 
 
+def test_when_its_sibling_needs_a_vendors_package_and_it_does_not_then_it_may_stand_apart() -> None:
+    small = a_source("pump/spark/small.py", "async def f(): ...")
+    sibling = a_source("pump/spark/sink.py", "import pyspark\nfrom .small import f")
+
+    assert only_for_a_sibling([small, sibling], tested=["pump.spark.small"]) == []
+    assert len(only_for_a_sibling([small, sibling])) == 1
+
+
 def test_when_a_class_name_is_taken_twice_in_a_package_then_it_is_found() -> None:
     one = a_source("gateways/s3/log/a.py", "class Desk: ...")
     other = a_source("gateways/s3/leases/b.py", "class Desk: ...")

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
+    WriterCommitMessage,
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -34,12 +38,79 @@ from pyspark.sql.types import (
 from ...blocking import Portal
 from ...clock import SYSTEM_CLOCK, Clock
 from ...errors import ConfigurationError
+from ...ids import new_id
 from ...queue_browser import browse
 from .feed import Feed, Offset, segment_of
-from .options import SnapshotOptions, StreamOptions, sink_options, snapshot_options, stream_options
-from .rows import ARROW, NAMES, Batcher, Spotted
-from .sink import PumpStreamWriter, PumpWriter
+from .options import (
+    SinkOptions,
+    SnapshotOptions,
+    StreamOptions,
+    sink_options,
+    snapshot_options,
+    stream_options,
+)
+from .rows import ARROW, NAMES, Batcher, RowIds, Spotted, check_columns
+from .sending import send_partition
 from .spool import read_segment
+
+# Sink: rows become messages in a queue, in bulk.
+
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+
+
+class TaskResult(WriterCommitMessage):
+    """What a task has sent."""
+
+    def __init__(self, row_count: int) -> None:
+        self.row_count = row_count
+
+
+class PumpWriter(DataSourceArrowWriter):
+    """Sends the rows of a batch. Ids are made of the job, which is this write unless the option
+    names it, the partition and the row.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
+        _check_sink(schema, overwrite=overwrite)
+        self._options = options
+        # Drawn once, on the driver: a task that is tried again makes the same ids.
+        self._job = options.job or new_id()
+
+    def write(self, iterator: Iterator[Any]) -> TaskResult:
+        ids = RowIds(job=self._job, partition=_task().partitionId())
+        return TaskResult(asyncio.run(send_partition(self._options, iterator, ids)))
+
+
+class PumpStreamWriter(DataSourceStreamArrowWriter):
+    """Sends the rows of each micro-batch. Ids are made of the query, or the job that the option
+    names, the micro-batch, the partition and the row.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
+        _check_sink(schema, overwrite=overwrite)
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> TaskResult:
+        task = _task()
+        job = self._options.job or task.getLocalProperty(_QUERY)
+        ids = RowIds(job=f"{job}/{task.getLocalProperty(_BATCH)}", partition=task.partitionId())
+        return TaskResult(asyncio.run(send_partition(self._options, iterator, ids)))
+
+
+def _task() -> Any:
+    task = TaskContext.get()
+    assert task is not None, "a write runs in a task"
+    return task
+
+
+def _check_sink(schema: StructType, *, overwrite: bool) -> None:
+    if overwrite:
+        raise ConfigurationError(
+            "mode", "overwrite", "a queue cannot be overwritten; use mode('append')"
+        )
+    check_columns({field.name: field.dataType.simpleString() for field in schema.fields})
+
 
 # Stream: Spark's view of a feed. It lives in a Python process beside the driver, which Spark ends
 # without notice; only the spool must survive.
