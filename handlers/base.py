@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from pump.context import Context, current_context
 from pump.errors import ConfigurationError, LeaseLost, PumpError, SessionLockLost
+from pump.outcome import Signal, carries_signal
 from pump.pipeline import Middleware
-from pump.signals import Signal, carries_signal
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from pump.context import Context
 from pump.decide import describe
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
+from pump.outcome import carries_signal
 from pump.pipeline import Proceed
-from pump.signals import carries_signal
 
 _log = get_logger("pump.handlers")
 # Asked first, because putting a line together costs more than all the rest.

@@ -23,11 +23,11 @@ import attrs
 from pump.clock import Timer
 from pump.context import Context
 from pump.errors import ConfigurationError
-from pump.ids import new_id
+from pump.message import new_id
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
+from pump.outcome import DeferMessage, RejectMessage
 from pump.pipeline import Proceed
-from pump.signals import DeferMessage, RejectMessage
 from pump.stores.inbox import HELD, AlreadyDone, Busy, Claimed, Held, Inbox
 
 from .base import positive

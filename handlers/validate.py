@@ -10,8 +10,8 @@ import attrs
 
 from pump.context import Context
 from pump.errors import ConfigurationError, text_of
+from pump.outcome import InvalidMessage
 from pump.pipeline import Proceed
-from pump.signals import InvalidMessage
 
 from .base import FailureTypes, OneOrMore, failure_types
 

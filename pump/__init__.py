@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from .errors import ConfigurationError, PumpError
     from .events import OutcomeEvent, Status
     from .message import Delivery, Message
-    from .outcome import Fate, RejectionReason
+    from .outcome import DeferMessage, Fate, InvalidMessage, RejectionReason, RejectMessage
     from .posting import PostOptions
     from .processor import Command, CommandProcessor, Event
     from .secret import Secret
     from .session import Session
-    from .signals import DeferMessage, InvalidMessage, RejectMessage
     from .subscription import (
         MakeChannels,
         OnRoutingFailure,
@@ -73,11 +72,11 @@ _HOMES = {
     "ConfigurationError": "errors",
     "Consumer": "consumer",
     "Context": "context",
-    "DeferMessage": "signals",
+    "DeferMessage": "outcome",
     "Delivery": "message",
     "Event": "processor",
     "Fate": "outcome",
-    "InvalidMessage": "signals",
+    "InvalidMessage": "outcome",
     "MakeChannels": "subscription",
     "Message": "message",
     "OnRoutingFailure": "subscription",
@@ -85,7 +84,7 @@ _HOMES = {
     "OutcomeEvent": "events",
     "PostOptions": "posting",
     "PumpError": "errors",
-    "RejectMessage": "signals",
+    "RejectMessage": "outcome",
     "RejectionReason": "outcome",
     "Secret": "secret",
     "Session": "session",

@@ -27,8 +27,16 @@ from typing import assert_never
 
 from .backoff import Backoff
 from .errors import CorruptedMessage, CryptoError, HandlerNotFound, MappingError, text_of
-from .outcome import ACK, Defer, Outcome, Reject, RejectionReason
-from .signals import DeferMessage, InvalidMessage, RejectMessage
+from .outcome import (
+    ACK,
+    Defer,
+    DeferMessage,
+    InvalidMessage,
+    Outcome,
+    Reject,
+    RejectionReason,
+    RejectMessage,
+)
 from .subscription import DeadLetter, FailureStrategy, Hybrid, Retry
 
 MAX_DETAIL = 1024

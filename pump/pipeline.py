@@ -17,7 +17,7 @@ from concurrent.futures import Executor
 from typing import Any, Protocol
 
 from .context import Context, enter_context, leave_context
-from .signals import carries_signal
+from .outcome import carries_signal
 
 Proceed = Callable[[Any], Awaitable[Any]]
 Invoke = Callable[[Any, Context], Awaitable[Any]]

@@ -15,7 +15,7 @@ from .events import Event, Observers
 from .loop import Pump, PumpStats
 from .loop.processing import DeliveryProcessor, Dispatch
 from .loop.pump import PumpParts
-from .loop.reporting import Reporter
+from .loop.reporting import PortWatch, Reporter, WatchedConsumerPort
 from .mapping import Mapper
 from .observability.counters import Counters
 from .observability.telemetry import Telemetry
@@ -29,7 +29,6 @@ from .stores.handler_times import HandlerTimesFile
 from .stores.ledger import Ledger
 from .stores.spill import SpillStore
 from .subscription import MakeChannels, QueueSpec, Subscription
-from .watched_ports import PortWatch, WatchedConsumerPort
 
 _MAX_THREADS = 1_000
 """Threads are made as blocking handlers need them, so concurrency, scaled or not, is what bounds

@@ -15,8 +15,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from math import inf
 
-from pump.ids import new_id
-from pump.message import Message
+from pump.message import Message, new_id
 from pump.outcome import Ack, Action
 from pump.ports import QueueStats
 

@@ -10,8 +10,7 @@ import msgspec
 
 from pump import headers
 from pump.errors import MappingError
-from pump.message import Message
-from pump.stores.packing import pack, unpack
+from pump.message import Message, pack, unpack
 
 from .._engine.record import Record
 from .._engine.settings import EngineSettings

@@ -12,8 +12,7 @@ import attrs
 from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK, Clock
 from pump.errors import ConfigurationError, ConnectionFailed, GatewayError
-from pump.ids import new_id
-from pump.message import Delivery, Message
+from pump.message import Delivery, Message, new_id
 from pump.outcome import Action
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStats, SessionPort
 from pump.stores.file_lock import FileLock

@@ -18,7 +18,7 @@ import attrs
 
 from pump.clock import Clock
 from pump.errors import AccessDenied, ConnectionFailed, GatewayError
-from pump.ids import new_id
+from pump.message import new_id
 
 from .errors import violation_of
 

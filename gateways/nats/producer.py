@@ -15,8 +15,7 @@ from pump.errors import (
     SendFailed,
     UnsupportedOperation,
 )
-from pump.ids import new_id
-from pump.message import Message
+from pump.message import Message, new_id
 
 from .connection import ApiError, JetStream, fault_of, read_answer
 from .link import Answer, NoResponders, ServerRequest

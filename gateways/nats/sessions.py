@@ -9,7 +9,7 @@ from math import inf
 
 from pump.clock import Clock
 from pump.errors import GatewayError, UnsupportedOperation
-from pump.ids import new_id
+from pump.message import new_id
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.subscription import Subscription

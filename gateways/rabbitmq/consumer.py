@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from pump.clock import Clock
 from pump.errors import ConnectionFailed, GatewayError
-from pump.ids import new_id
-from pump.message import Delivery
+from pump.message import Delivery, new_id
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import Refusal, Settlement

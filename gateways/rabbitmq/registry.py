@@ -18,7 +18,7 @@ import attrs
 from pump.backoff import RECONNECT
 from pump.clock import Clock
 from pump.errors import AccessDenied, GatewayError
-from pump.ids import new_id
+from pump.message import new_id
 
 from .connection import RabbitMQLink
 from .errors import Where

@@ -18,8 +18,7 @@ import attrs
 
 from pump.clock import Clock
 from pump.errors import ConnectionFailed, GatewayError, PumpError, SessionLockLost
-from pump.ids import new_id
-from pump.message import Delivery
+from pump.message import Delivery, new_id
 from pump.outcome import Defer, Refusal, Settlement
 
 from .._kit.leases import Alarm, Lease

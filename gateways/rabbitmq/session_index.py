@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, cast
 import attrs
 
 from pump.errors import QueueMismatch, QueueNotFound
-from pump.ids import new_id
+from pump.message import new_id
 from pump.subscription import QueueSpec
 
 from .connection import RabbitMQLink, close_channel

@@ -18,7 +18,7 @@ from pump.errors import (
     QueueNotFound,
     UnsupportedOperation,
 )
-from pump.ids import new_id
+from pump.message import new_id
 from pump.subscription import QueueSpec
 
 from .._kit.versions import server_version

@@ -27,8 +27,7 @@ import attrs
 import msgspec
 
 from pump import headers as names
-from pump.ids import new_id
-from pump.message import JSON, Message
+from pump.message import JSON, Message, new_id
 from pump.outcome import RejectionReason
 
 from .._kit.envelope import exact_json, foreign_text, read_exact, text_or_none

@@ -21,8 +21,7 @@ from pump.errors import (
     UnsupportedOperation,
 )
 from pump.findings import Finding, HandlerTimes
-from pump.ids import new_id
-from pump.message import Delivery, Message
+from pump.message import Delivery, Message, new_id
 from pump.outcome import Refusal, Settlement
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStats, SessionPort
 from pump.subscription import MakeChannels, QueueSpec, Subscription

@@ -11,8 +11,7 @@ import attrs
 
 from pump.clock import Clock
 from pump.errors import ConfigurationError, ConnectionFailed, QueueNotFound
-from pump.ids import new_id
-from pump.message import Message
+from pump.message import Message, new_id
 from pump.subscription import MakeChannels, QueueSpec
 
 from .layout import Layout, QueueDescription, QueueKeys, StoredQueue, Surroundings, queue_of

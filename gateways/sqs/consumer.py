@@ -13,8 +13,7 @@ import attrs
 from pump.backoff import Backoff
 from pump.clock import Clock
 from pump.errors import ConnectionFailed, GatewayError, PumpError
-from pump.ids import new_id
-from pump.message import Delivery
+from pump.message import Delivery, new_id
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, Action, Defer, Refusal, Settlement

@@ -45,9 +45,9 @@ from ..gateway_url import gateway_from_url
 from ..loading import load_app, put_working_folder_first, shadowing_warnings
 from ..message import Delivery, Message
 from ..observability.sampling import DELIVERIES
+from ..outcome import Signal
 from ..ports import Gateway
 from ..runtime import Runtime
-from ..signals import Signal
 from ..stores.spill import MemorySpill
 from ..subscription import Subscription
 from .bench import BenchOptions, chosen_subscription, idle_app

@@ -15,8 +15,7 @@ import attrs
 from ..backoff import RECONNECT
 from ..clock import Clock
 from ..errors import ConfigurationError, StorageFailed
-from ..ids import new_id
-from ..message import Delivery
+from ..message import Delivery, new_id
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..stores.nonces import MemoryNonces, NonceMark, NonceStore

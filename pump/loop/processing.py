@@ -25,16 +25,19 @@ from ..outcome import (
     Ack,
     Action,
     Defer,
+    DeferMessage,
     Fate,
+    InvalidMessage,
     Outcome,
     Reject,
     RejectionReason,
+    RejectMessage,
     Settlement,
+    Signal,
 )
 from ..ports import MAGIC, PAST_MAGIC, PayloadEncryption
 from ..processor import ENDS_OF_THE_PROGRAM, CommandProcessor
 from ..rejection import RejectionRouter
-from ..signals import DeferMessage, InvalidMessage, RejectMessage, Signal
 from ..subscription import Subscription
 
 if TYPE_CHECKING:

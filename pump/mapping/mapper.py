@@ -15,9 +15,8 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..cloudevents import from_event, is_event, to_binary, to_structured
 from ..errors import ConfigurationError, MappingError
 from ..headers import CLAIM, MSGPACK, OCTETS, TEXT, parse_content_type
-from ..ids import new_id
-from ..message import JSON, Message
-from ..signals import Signal
+from ..message import JSON, Message, new_id
+from ..outcome import Signal
 from ..subscription import Subscription, TypeResolver
 from .converter import (
     Format,

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ..clock import Clock
 from ..message import Delivery, Message
-from ..outcome import Outcome, Reject, Settlement
-from ..signals import carries_signal
+from ..outcome import Outcome, Reject, Settlement, carries_signal
 from ..subscription import Subscription
 
 if TYPE_CHECKING:

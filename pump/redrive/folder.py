@@ -29,7 +29,7 @@ import msgspec
 
 from ..errors import ConfigurationError, StorageFailed
 from ..gateway_url import without_secrets
-from ..ids import new_id
+from ..message import new_id
 from ..stores.file_lock import FileLock
 from ..stores.ledger.rows import translated
 from .rows import sync

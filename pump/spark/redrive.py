@@ -25,7 +25,7 @@ from pyspark.sql.types import LongType, MapType, StringType, StructField, Struct
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import ConfigurationError, PumpError
 from ..gateway_url import gateway_from_url
-from ..ids import new_id
+from ..message import new_id
 from ..redrive.folder import RecordedProgress, RedriveCounts, RedriveFolder
 from ..redrive.moving import RedriveMover, Task
 from ..redrive.rows import COLUMNS, SHOWN, DeadLetterKind, LedgerRows, sync, written

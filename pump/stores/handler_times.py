@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import StorageFailed
 from ..findings import HandlerTimes
-from ..ids import new_id
+from ..message import new_id
 from ..tasks import in_thread
 from .spill import SpillStore, SqliteSpill
 

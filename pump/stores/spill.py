@@ -14,12 +14,10 @@ from typing import Protocol, TypeVar
 import attrs
 
 from ..errors import MappingError, StorageFailed
-from ..ids import new_id
-from ..message import Message
+from ..message import Message, new_id, pack, unpack
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..tasks import in_thread
-from .packing import pack, unpack
 
 _log = get_logger("pump.spill")
 _T = TypeVar("_T")

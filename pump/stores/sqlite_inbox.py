@@ -21,7 +21,7 @@ import aiosqlite
 import attrs
 
 from ..errors import ConfigurationError, StorageFailed
-from ..signals import DeferMessage
+from ..outcome import DeferMessage
 from .inbox import AlreadyDone, Busy, Claim, Claimed, Held, check_retention, claim_in_hand
 from .opening import open_database, to_the_end, translated
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict, Unpack
 
-from ..ids import new_id
-from ..message import Delivery, Message
+from ..message import Delivery, Message, new_id
 from ..outcome import ABANDON, ACK, Defer, Settlement
 from ..subscription import Subscription
 from .virtual_clock import START_S

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import attrs
 
 from ..clock import SYSTEM_CLOCK, Clock, Timer, yield_to_loop
-from ..ids import new_id
+from ..message import new_id
 
 START_S = 1_000.0
 """Where `now_s` starts: not at zero, so that a first moment is never taken for no moment."""

@@ -21,7 +21,7 @@ from gateways.servicebus import ServiceBusGateway, ServiceBusSettings
 from gateways.sqs import SqsGateway
 from pump import Subscription
 from pump.clock import SYSTEM_CLOCK
-from pump.ids import new_id
+from pump.message import new_id
 from pump.ports import Gateway
 from tests.brokers.aws_account import AwsAccount
 from tests.brokers.nats_server import NatsServer

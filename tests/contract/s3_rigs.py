@@ -21,7 +21,7 @@ from gateways.s3 import (
 from gateways.s3.store.objects import Reply, Request
 from gateways.s3.store.s3_store import S3Store
 from pump.clock import Clock
-from pump.ids import new_id
+from pump.message import new_id
 from pump.testing.contract import ContractClock, Rig, WaitingClock
 from pump.testing.travelling_clock import TravellingClock
 from tests.brokers.aws_account import AwsAccount

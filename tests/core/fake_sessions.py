@@ -8,8 +8,7 @@ import attrs
 
 from pump.clock import Clock
 from pump.errors import GatewayError, InvalidReceipt, SessionLockLost
-from pump.ids import new_id
-from pump.message import Delivery, Message
+from pump.message import Delivery, Message, new_id
 from pump.outcome import Ack, Defer, Refusal, Settlement
 from pump.subscription import Subscription
 

@@ -35,14 +35,26 @@ from pump.loop.processing import DeliveryResult
 from pump.loop.receiving import AttemptBudget
 from pump.loop.reporting import PumpStats, RunTimes
 from pump.message import Delivery, Message
-from pump.outcome import ACK, Abandon, Ack, Defer, Refusal, Reject, RejectionReason, Settlement
+from pump.outcome import (
+    ACK,
+    Abandon,
+    Ack,
+    Defer,
+    DeferMessage,
+    InvalidMessage,
+    Refusal,
+    Reject,
+    RejectionReason,
+    RejectMessage,
+    Settlement,
+    Signal,
+)
 from pump.ports import PushedRecord, QueueStats
 from pump.posting import PostOptions
 from pump.processor import Command, Event
 from pump.queue_browser import Seen
 from pump.rejection import Routed
 from pump.serving import MappingStats, ServerOptions
-from pump.signals import DeferMessage, InvalidMessage, RejectMessage, Signal
 from pump.stores.spill import SpilledMessage
 from pump.subscription import DeadLetter, Hybrid, QueueSpec, Retry, Subscription, UnacceptableLimit
 from pump.testing.builders import a_delivery, a_message

@@ -24,8 +24,16 @@ from pump.errors import (
     TooManyHandlers,
     text_of,
 )
-from pump.outcome import ACK, Defer, Outcome, Reject, RejectionReason
-from pump.signals import DeferMessage, InvalidMessage, RejectMessage
+from pump.outcome import (
+    ACK,
+    Defer,
+    DeferMessage,
+    InvalidMessage,
+    Outcome,
+    Reject,
+    RejectionReason,
+    RejectMessage,
+)
 from pump.subscription import FailureStrategy, dead_letter, hybrid, retry
 
 BACKOFF = Backoff(initial=timedelta(seconds=2), factor=2, jitter=0.5)

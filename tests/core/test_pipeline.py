@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from pump import DeferMessage, InvalidMessage, RejectMessage
 from pump.context import Context
+from pump.outcome import carries_signal
 from pump.pipeline import Invoke, Middleware, Proceed, compose
-from pump.signals import carries_signal
 
 SIGNALS = [
     DeferMessage(),

@@ -13,9 +13,9 @@ from pump import Command, Event
 from pump.clock import yield_to_loop
 from pump.context import Context, current_context
 from pump.errors import ConfigurationError, HandlerNotFound, TooManyHandlers
+from pump.outcome import RejectMessage
 from pump.pipeline import HandlerFactory, call_constructor
 from pump.processor import CommandProcessor, HandlerRegistry
-from pump.signals import RejectMessage
 
 
 class Order(Command):

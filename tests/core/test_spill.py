@@ -11,8 +11,7 @@ import structlog
 from hypothesis import given, strategies as st
 
 from pump.errors import MappingError, StorageFailed
-from pump.message import Message
-from pump.stores.packing import pack, unpack
+from pump.message import Message, pack, unpack
 from pump.stores.spill import MemorySpill, SpilledMessage, SpillStore, SqliteSpill
 from pump.testing.builders import a_message
 from pump.testing.virtual_clock import EPOCH_S

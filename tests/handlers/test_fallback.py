@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from handlers import FALLBACK_ERROR, Fallback, Handler, Retry, use
 from pump.errors import ConfigurationError
-from pump.signals import DeferMessage
+from pump.outcome import DeferMessage
 
 from .support import Pay, a_context, raising, run, swallow_everything
 

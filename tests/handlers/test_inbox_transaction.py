@@ -12,7 +12,7 @@ import pytest
 
 from handlers import MemoryInbox, OnceOnly, Retry, SqliteInbox
 from pump.errors import ConfigurationError, StorageFailed
-from pump.signals import DeferMessage
+from pump.outcome import DeferMessage
 from pump.testing.virtual_clock import VirtualClock
 
 from .support import a_context, run

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from pump.clock import yield_to_loop
 from pump.context import Context
 from pump.errors import LeaseLost
+from pump.outcome import DeferMessage, InvalidMessage, RejectMessage, Signal
 from pump.pipeline import Middleware, Proceed
-from pump.signals import DeferMessage, InvalidMessage, RejectMessage, Signal
 
 from .support import (
     EVERY_MIDDLEWARE,

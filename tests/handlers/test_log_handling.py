@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from handlers import LogHandling
-from pump.signals import DeferMessage, Signal
+from pump.outcome import DeferMessage, Signal
 from pump.testing.virtual_clock import VirtualClock
 
 from .support import Pay, a_context, raising, run, swallow_everything

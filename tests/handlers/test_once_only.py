@@ -16,10 +16,9 @@ from handlers import DuplicateMessage, MemoryInbox, OnceOnly, Retry, SqliteInbox
 from pump.context import Context
 from pump.decide import decide
 from pump.errors import ConfigurationError, HandlerTimeout
-from pump.outcome import Reject
+from pump.outcome import DeferMessage, Reject
 from pump.pipeline import Middleware
 from pump.processor import CommandProcessor, Event, HandlerRegistry
-from pump.signals import DeferMessage
 from pump.stores.inbox import AlreadyDone, Busy, Claimed, Inbox
 from pump.subscription import Hybrid
 from pump.testing.builders import a_delivery, a_message, a_subscription

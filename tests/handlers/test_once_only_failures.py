@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from handlers import MemoryInbox, OnceOnly
 from pump.errors import StorageFailed
-from pump.signals import DeferMessage
+from pump.outcome import DeferMessage
 from pump.stores.inbox import Claim, Inbox
 from pump.testing.virtual_clock import VirtualClock
 

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from handlers import Retry, Timeout
 from pump.backoff import Backoff
 from pump.errors import ConfigurationError, HandlerTimeout
-from pump.signals import RejectMessage
+from pump.outcome import RejectMessage
 from pump.testing.virtual_clock import VirtualClock
 
 from .support import SECOND, a_context, run

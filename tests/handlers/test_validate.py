@@ -11,9 +11,9 @@ import pytest
 from handlers import Validate
 from pump.context import Context
 from pump.errors import ConfigurationError
+from pump.outcome import InvalidMessage, RejectMessage
 from pump.pipeline import Proceed
 from pump.processor import Command
-from pump.signals import InvalidMessage, RejectMessage
 
 from .support import Pay, run
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pump.ids import new_id
+from pump.message import new_id
 from tests.brokers.aws_account import AwsAccount
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

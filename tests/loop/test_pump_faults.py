@@ -10,8 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from pump.errors import AccessDenied, ConnectionFailed, GatewayError, Throttled
 from pump.events import Status
-from pump.outcome import Ack
-from pump.signals import DeferMessage
+from pump.outcome import Ack, DeferMessage
 
 from ..core.rig import Gate, Rig, Work
 

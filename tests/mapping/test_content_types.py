@@ -10,7 +10,7 @@ from pump.errors import ConfigurationError, MappingError
 from pump.headers import ContentType, parse_content_type
 from pump.mapping import JSON, MSGPACK, OCTETS, Mapper
 from pump.message import Message
-from pump.signals import InvalidMessage
+from pump.outcome import InvalidMessage
 
 from .kinds import PlaceOrder
 

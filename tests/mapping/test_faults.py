@@ -8,7 +8,7 @@ import pytest
 from pump.errors import MappingError
 from pump.mapping import JSON, MSGPACK, TEXT, Mapper
 from pump.message import Message
-from pump.signals import InvalidMessage
+from pump.outcome import InvalidMessage
 
 from .kinds import (
     Bounded,

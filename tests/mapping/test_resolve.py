@@ -9,7 +9,7 @@ from pump.errors import ConfigurationError, MappingError
 from pump.headers import CLAIM
 from pump.mapping import Mapper, type_name_of
 from pump.message import Message
-from pump.signals import DeferMessage
+from pump.outcome import DeferMessage
 from pump.subscription import Subscription
 
 from .kinds import Box, Cat, Dog, PlaceOrder, Renamed, RenamedChild, Row

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import attrs
 
 from gateways.sqs import SqsGateway, TransportKind
-from pump.ids import new_id
-from pump.message import Delivery, Message
+from pump.message import Delivery, Message, new_id
 from pump.outcome import ACK, Settlement
 from pump.spark.data import register
 from pump.subscription import MakeChannels, QueueSpec, Subscription

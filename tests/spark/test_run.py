@@ -15,7 +15,7 @@ import pytest
 
 from pump import ConfigurationError
 from pump.exit_codes import Failure
-from pump.ids import new_id
+from pump.message import new_id
 from pump.spark.run import Counts, Ended, TaskEnd
 from pump.spark.run.plan import SliceFailed
 from tests.brokers.aws_account import AwsAccount

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pump import App, Backoff, Subscription, hybrid
-from pump.ids import new_id
+from pump.message import new_id
 from pump.spark.run.summary import Ended
 
 from .rig import Here, Order, Rig

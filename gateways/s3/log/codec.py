@@ -78,7 +78,7 @@ def unpack_snapshot(body: bytes, key: str) -> Snapshot:
 
 
 def pack_segment(messages: Sequence[bytes]) -> bytes:
-    """Messages, each packed (`pump.stores.packing`); not deflated, as bodies often are already."""
+    """Messages, each packed (`pump.message`); not deflated, as bodies often are already."""
     return _MARK + bytes([VERSION, 0]) + _encode(messages)
 
 

@@ -16,7 +16,7 @@ import attrs
 
 from pump.clock import Clock
 from pump.errors import HandlerTimeout
-from pump.ids import new_id
+from pump.message import new_id
 
 from ..._aws.sdk import DaemonThreads
 from ..model import QueueId, partition_of

@@ -31,7 +31,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from ...clock import Clock
-from ...ids import new_id
+from ...message import new_id
 from ..counters import Labels
 from ..metrics import Metrics
 from ..metrics_catalogue import BOUNDS_S, Durations, described

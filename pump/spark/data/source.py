@@ -38,7 +38,7 @@ from pyspark.sql.types import (
 from ...blocking import Portal
 from ...clock import SYSTEM_CLOCK, Clock
 from ...errors import ConfigurationError
-from ...ids import new_id
+from ...message import new_id
 from ...queue_browser import browse
 from .feed import Feed, Offset, segment_of
 from .options import (

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import ConfigurationError, StorageFailed
-from ...ids import new_id
+from ...message import new_id
 from ...stores.file_lock import FileLock
 from .rows import ARROW, NAMES, Spotted, batches
 

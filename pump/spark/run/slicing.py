@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from ...backoff import Backoff
-from ...ids import new_id
+from ...message import new_id
 from ...ports import QueueStats
 from ...stores.file_lock import FileLock
 from ...stores.ledger.rows import translated

@@ -11,7 +11,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import inheritable_thread_target
 
-from ...ids import new_id
+from ...message import new_id
 from .plan import SliceFailed, TaskPlan
 from .summary import TaskSummary
 from .task import run_task

@@ -22,7 +22,7 @@ import attrs
 import msgspec
 
 from ...errors import ConfigurationError, StorageFailed
-from ...ids import new_id
+from ...message import new_id
 from ...observability import vocabulary
 from ...observability.log import get_logger
 from ..file_lock import FileLock

@@ -17,10 +17,9 @@ from ...consumer import Consumer
 from ...context import current_context
 from ...errors import ConfigurationError, InvalidReceipt
 from ...message import Delivery, Message
-from ...outcome import Fate, Refusal, RejectionReason, Settlement
+from ...outcome import Fate, Refusal, RejectionReason, RejectMessage, Settlement
 from ...pipeline import Middleware
 from ...ports import ConsumerPort, ProducerPort
-from ...signals import RejectMessage
 from ...subscription import MakeChannels, OnRoutingFailure, Subscription
 from .base import ContractTests
 from .rig import Rig

@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 from ...backoff import Backoff
 from ...clock import SYSTEM_CLOCK, yield_to_loop
 from ...events import Status
-from ...signals import DeferMessage, InvalidMessage, RejectMessage
+from ...outcome import DeferMessage, InvalidMessage, RejectMessage
 from ...subscription import hybrid
 from .base import ContractTests
 from .rig import Rig

@@ -13,8 +13,8 @@ import pytest
 from ...backoff import Backoff
 from ...context import Context, current_context
 from ...events import LeaseLostEvent
+from ...outcome import DeferMessage, InvalidMessage, RejectMessage
 from ...pipeline import Proceed
-from ...signals import DeferMessage, InvalidMessage, RejectMessage
 from ...subscription import hybrid
 from ..builders import a_message
 from .base import ContractTests

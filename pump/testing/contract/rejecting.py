@@ -11,8 +11,7 @@ from ... import headers
 from ...backoff import Backoff
 from ...events import BestEffortOrderEvent
 from ...message import Message
-from ...outcome import Fate, RejectionReason
-from ...signals import DeferMessage, InvalidMessage, RejectMessage
+from ...outcome import DeferMessage, Fate, InvalidMessage, RejectionReason, RejectMessage
 from ...subscription import (
     FailureStrategy,
     MakeChannels,

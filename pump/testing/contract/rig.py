@@ -13,8 +13,7 @@ import pytest
 
 from ...capabilities import Capabilities
 from ...clock import SYSTEM_CLOCK, Clock, SystemClock
-from ...ids import new_id
-from ...message import Delivery, Message
+from ...message import Delivery, Message, new_id
 from ...outcome import ACK, Refusal, Settlement
 from ...ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStats
 from ...subscription import Subscription

@@ -19,8 +19,7 @@ from ...context import current_context
 from ...dispatcher import Dispatcher
 from ...errors import ConnectionFailed
 from ...events import Event, OutcomeEvent
-from ...ids import new_id
-from ...message import Delivery, Message
+from ...message import Delivery, Message, new_id
 from ...outcome import Ack, Refusal, Settlement
 from ...ports import AdminPort, ConsumerPort, Gateway, ProducerPort
 from ...processor import Command

@@ -5,8 +5,7 @@ from __future__ import annotations
 import attrs
 from msgspec.structs import replace
 
-from pump.ids import new_id
-from pump.message import Message
+from pump.message import Message, new_id
 from pump.outcome import Ack, Action
 from pump.subscription import QueueSpec
 

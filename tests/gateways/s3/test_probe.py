@@ -22,7 +22,7 @@ from gateways.s3.store.objects import (
 )
 from gateways.s3.store.s3_store import probe
 from pump.errors import ConfigurationError, ConnectionFailed
-from pump.ids import new_id
+from pump.message import new_id
 from pump.testing import VirtualClock
 
 from .model_store import ModelS3, ModelStore

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 
 from pump import DeferMessage, InvalidMessage, Message
 from pump.errors import ConnectionFailed
-from pump.loop.delivery_log import DeliveryLines
 from pump.loop.processing import DeliveryResult
+from pump.loop.reporting import DeliveryLines
 from pump.observability.sampling import DeliverySampling, is_kept
 from pump.outcome import ABANDON, ACK, Defer, Fate, Reject, RejectionReason
 from pump.testing.builders import a_delivery, a_message

@@ -9,8 +9,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from pump import Message
-from pump.loop.delivery_log import DeliveryLines
 from pump.loop.processing import DeliveryResult
+from pump.loop.reporting import DeliveryLines
 from pump.outcome import ACK, Reject, RejectionReason
 from pump.testing.builders import a_delivery, a_message
 from pump.testing.virtual_clock import VirtualClock

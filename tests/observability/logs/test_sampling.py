@@ -5,7 +5,7 @@ import logging.config
 
 import pytest
 
-from pump.ids import new_id
+from pump.message import new_id
 from pump.observability.sampling import (
     DeliverySampling,
     is_kept,

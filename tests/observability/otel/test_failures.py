@@ -8,7 +8,7 @@ from opentelemetry.trace import StatusCode
 
 from pump.errors import ConnectionFailed, Throttled
 from pump.observability.otel import OpenTelemetry
-from pump.signals import DeferMessage, InvalidMessage, RejectMessage
+from pump.outcome import DeferMessage, InvalidMessage, RejectMessage
 from pump.testing.builders import a_message
 from tests.core.rig import Behaviour, Rig, Work
 

@@ -20,7 +20,7 @@ from pump.observability.counters import Counters
 from pump.observability.metrics import Metrics
 from pump.observability.metrics_catalogue import BOUNDS_S, Histogram
 from pump.observability.otel import OpenTelemetry
-from pump.signals import InvalidMessage, RejectMessage
+from pump.outcome import InvalidMessage, RejectMessage
 from pump.testing.builders import a_delivery, a_message, a_subscription
 from pump.testing.virtual_clock import VirtualClock
 from tests.core.rig import Gate, Rig, Work

@@ -8,7 +8,7 @@ import pytest
 
 from pump.errors import ConnectionFailed
 from pump.observability.otel import OpenTelemetry
-from pump.signals import InvalidMessage, RejectMessage
+from pump.outcome import InvalidMessage, RejectMessage
 from pump.testing.builders import a_message
 from tests.core.rig import Rig, Work
 

@@ -14,8 +14,7 @@ from pump import App, Subscription
 from pump.clock import SYSTEM_CLOCK
 from pump.consumer import Consumer
 from pump.errors import ConnectionFailed, SendFailed
-from pump.ids import new_id
-from pump.message import Delivery
+from pump.message import Delivery, new_id
 from pump.stores.spill import MemorySpill
 from pump.testing.builders import a_message, ack
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings
-from pump.ids import new_id
+from pump.message import new_id
 from tests.gateways.rabbitmq.queues import delete_queues
 
 OpenGateway = Callable[..., Awaitable[RabbitMQGateway]]

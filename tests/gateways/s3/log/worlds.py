@@ -15,8 +15,7 @@ from gateways.s3.store.objects import ObjectStore, ServerTime
 from pump.capabilities import Capabilities
 from pump.clock import Clock
 from pump.errors import QueueMismatch, QueueNotFound
-from pump.ids import new_id
-from pump.message import Delivery, Message
+from pump.message import Delivery, Message, new_id
 from pump.outcome import Refusal, Settlement
 from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec, Subscription

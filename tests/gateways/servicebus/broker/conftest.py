@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateways.servicebus import ServiceBusGateway, ServiceBusSettings
-from pump.ids import new_id
+from pump.message import new_id
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
 
 OpenGateway = Callable[..., Awaitable[ServiceBusGateway]]

@@ -13,7 +13,7 @@ import pytest
 from gateways.sqs import ClaimCheck, SqsGateway
 from pump import headers
 from pump.events import LeaseLostEvent
-from pump.signals import RejectMessage
+from pump.outcome import RejectMessage
 from tests.brokers.fault_plan import (
     LOSE_RESPONSE,
     THROTTLE,

@@ -11,7 +11,7 @@ import structlog.testing
 
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConnectionFailed, GatewayError, SendFailed, Throttled
-from pump.signals import DeferMessage, RejectMessage
+from pump.outcome import DeferMessage, RejectMessage
 from pump.testing.builders import a_message
 from pump.testing.contract.workshop import Entry, Outage, WatchedGateway
 from tests.brokers.fault_plan import (

@@ -13,8 +13,7 @@ import structlog.testing
 
 from pump import headers
 from pump.message import Delivery, Message
-from pump.outcome import RejectionReason
-from pump.signals import InvalidMessage, RejectMessage
+from pump.outcome import InvalidMessage, RejectionReason, RejectMessage
 from pump.testing.builders import a_message
 
 from .bench import Bench, Shop, raising

@@ -11,7 +11,7 @@ from pump import headers
 from pump.backoff import Backoff
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import InvalidReceipt
-from pump.signals import DeferMessage
+from pump.outcome import DeferMessage
 from pump.subscription import FailureStrategy, dead_letter, hybrid, retry
 from pump.testing.builders import a_message
 

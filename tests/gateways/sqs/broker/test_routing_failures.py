@@ -11,10 +11,9 @@ from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK
 from pump.dispatcher import Sweeper, Swept
 from pump.errors import ConnectionFailed
-from pump.outcome import RejectionReason
+from pump.outcome import RejectionReason, RejectMessage
 from pump.ports import AdminPort, ConsumerPort, ProducerPort
 from pump.rejection import enrich
-from pump.signals import RejectMessage
 from pump.subscription import MakeChannels, OnRoutingFailure, Subscription, dead_letter
 
 from .bench import ONE_TRANSPORT, Bench, raising

@@ -9,7 +9,7 @@ import pytest
 
 from gateways.sqs.wire import ATTRIBUTE, encode
 from pump import headers
-from pump.signals import RejectMessage
+from pump.outcome import RejectMessage
 from pump.testing.builders import a_message
 
 from .bench import ONE_TRANSPORT, Bench, Job, Shop, raising

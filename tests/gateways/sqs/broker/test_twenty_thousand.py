@@ -18,8 +18,8 @@ from pump.errors import GatewayError, SendFailed
 from pump.events import Event, OutcomeEvent, Status
 from pump.loop import PumpStats
 from pump.message import Message
+from pump.outcome import DeferMessage, InvalidMessage, RejectMessage
 from pump.ports import ProducerPort
-from pump.signals import DeferMessage, InvalidMessage, RejectMessage
 from pump.stores.spill import MemorySpill
 from pump.subscription import hybrid
 from pump.testing.contract.workshop import Entry, Outage, WatchedGateway
