@@ -6,12 +6,8 @@ from pump.stores.inbox import Inbox, MemoryInbox
 from pump.stores.sqlite_inbox import SqliteInbox
 
 from .base import Handler, NoContext, use
-from .fallback import FALLBACK_ERROR, Fallback
-from .log import LogHandling
+from .middleware import FALLBACK_ERROR, Fallback, LogHandling, Retry, Timeout, Validate
 from .once_only import DuplicateMessage, OnceOnly
-from .retry import Retry
-from .timeout import Timeout
-from .validate import Validate
 
 __all__ = [
     "FALLBACK_ERROR",

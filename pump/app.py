@@ -40,9 +40,8 @@ from .events import Observer, Observers
 from .gateway_url import checked_gateway, gateway_from_url, without_secrets
 from .mapping import Mapper
 from .observability import vocabulary
-from .observability.counters import Counters
 from .observability.log import get_logger
-from .observability.telemetry import Telemetry
+from .observability.telemetry import Counters, Telemetry
 from .pipeline import HandlerFactory, Middleware, call_constructor
 from .ports import AdminPort, Gateway, PayloadEncryption
 from .posting import NO_OPTIONS, PostOptions

@@ -24,7 +24,7 @@ from .capabilities import Capabilities
 from .events import Event
 from .findings import Finding, HandlerTimes
 from .message import Delivery, Message
-from .observability.counters import Counters
+from .observability.telemetry import Counters
 from .outcome import Defer, Refusal, Settlement
 from .subscription import MakeChannels, QueueSpec, Subscription
 

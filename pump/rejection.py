@@ -26,9 +26,8 @@ from .decide import MAX_DETAIL
 from .errors import ConfigurationError, StorageFailed
 from .message import Delivery, Message
 from .observability import vocabulary
-from .observability.counters import Counters
 from .observability.log import get_logger
-from .observability.telemetry import Telemetry
+from .observability.telemetry import Counters, Telemetry
 from .outcome import (
     ACK,
     INVALID_REASONS,

@@ -17,8 +17,7 @@ from .loop.processing import DeliveryProcessor, Dispatch
 from .loop.pump import PumpParts
 from .loop.reporting import PortWatch, Reporter, WatchedConsumerPort
 from .mapping import Mapper
-from .observability.counters import Counters
-from .observability.telemetry import Telemetry
+from .observability.telemetry import Counters, Telemetry
 from .pipeline import HandlerFactory, Middleware
 from .ports import ConsumerPort, Gateway, PayloadEncryption
 from .posting import Poster

@@ -17,9 +17,9 @@ from pump.cli.log_setup import set_up_logging
 from pump.crypto import Encryption, Key, KeyRing
 from pump.event_loop import run as run_loop
 from pump.message import Delivery, Message
-from pump.observability.counters import Counters
 from pump.observability.metrics import Metrics
 from pump.observability.otel import OpenTelemetry
+from pump.observability.telemetry import Counters
 from pump.stores.ledger.sqlite_ledger import SqliteLedger
 
 from ..reading import Reading, Stopwatch

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..message import Delivery, Message
-from ..observability.counters import Counters
+from ..observability.telemetry import Counters
 from ..outcome import Abandon, Ack, Outcome, Settlement
 from .pricing import Calls
 

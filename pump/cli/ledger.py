@@ -15,7 +15,7 @@ from rich.text import Text
 from ..clock import SYSTEM_CLOCK, format_duration, parse_duration
 from ..errors import ConfigurationError
 from ..stores.ledger.reading import DEFAULT_FILE, DEFAULT_FOLDER, locate, reader_from
-from ..stores.ledger.schema import LedgerStatus, Row
+from ..stores.ledger.rows import LedgerStatus, Row
 from ..stores.ledger.tally import NO_FAILURES, PROCESSED, LedgerTally, Query
 from .console import ASCII, BLOCKS, bars, printable, rate, table
 from .options import json_option

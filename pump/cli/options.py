@@ -10,7 +10,7 @@ import click
 
 from ..clock import parse_duration
 from ..errors import ConfigurationError
-from ..observability.metrics_server import DEFAULT_HOST, DEFAULT_PORT
+from ..observability.metrics import DEFAULT_HOST, DEFAULT_PORT
 from ..observability.telemetry import Telemetry
 
 # Telemetry as the command line names it: where traces and metrics go.

@@ -25,7 +25,7 @@ from ..exit_codes import ExitCode, Failure
 from ..health.options import HealthOptions
 from ..http.wire import Refused
 from ..loading import load_app, put_working_folder_first, shadowing_warnings
-from ..observability.metrics_server import serving_metrics
+from ..observability.metrics import serving_metrics
 from ..processes.control import WorkersProbes, serving_workers
 from ..processes.ipc import DesiredStates, RunOptions, WorkerStart
 from ..processes.supervisor import Supervisor

@@ -16,8 +16,8 @@ from ..app import App
 from ..clock import format_duration
 from ..loop import PumpStats
 from ..observability import vocabulary
-from ..observability.counters import Counters
 from ..observability.log import get_logger
+from ..observability.telemetry import Counters
 from ..performer import Performer
 from ..subscription import Subscription
 from .console import print_warning, printable, stdout, table

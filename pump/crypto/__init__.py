@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..stores.nonces import MemoryNonces, SqliteNonces
-    from .encryption import Encryption
+    from .encryption import Encryption, NonceTracking, PlaintextPolicy
     from .errors import (
         AuthenticationFailed,
         KeyNotFound,
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     )
     from .keys import Key, KeyProvider, KeyRing
     from .kms import KmsKeys, KmsOptions
-    from .rules import NonceTracking, PlaintextPolicy
     from .sources import CallableKeys, EnvironmentKeys, FallbackKeys, KeyFile
 
 __all__ = [
@@ -68,8 +67,8 @@ _HOMES = {
     "KmsKeys": "crypto.kms",
     "KmsOptions": "crypto.kms",
     "MemoryNonces": "stores.nonces",
-    "NonceTracking": "crypto.rules",
-    "PlaintextPolicy": "crypto.rules",
+    "NonceTracking": "crypto.encryption",
+    "PlaintextPolicy": "crypto.encryption",
     "SqliteNonces": "stores.nonces",
 }
 

@@ -12,7 +12,7 @@ from operator import itemgetter
 import attrs
 
 from . import vocabulary
-from .counters import Labels
+from .telemetry import Labels
 
 
 class MetricKind(StrEnum):

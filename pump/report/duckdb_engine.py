@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigurationError
-from ..stores.ledger.schema import COLUMNS
+from ..stores.ledger.rows import COLUMNS
 from .engine import Dialect, DuckdbDialect, EngineFailed, Rows
 from .queries import in_scope
 from .source import ReportScope, Source

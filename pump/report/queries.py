@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from ..stores.ledger.schema import COLUMNS
+from ..stores.ledger.rows import COLUMNS
 from .engine import Dialect, SqlEngine
 from .fingerprint import MAX_TEXT
 from .source import ReportScope, bucket_length_us

@@ -14,7 +14,7 @@ from ..errors import ConfigurationError, StorageFailed
 from ..stores.ledger import parquet_ledger
 from ..stores.ledger.parquet_ledger import parquet_module, waiting_rows
 from ..stores.ledger.reading import Rolled, locate
-from ..stores.ledger.schema import COLUMNS, Row
+from ..stores.ledger.rows import COLUMNS, Row
 from ..stores.ledger.sqlite_ledger import FORMAT, snapshot
 
 _ROWS_AT_ONCE = 5_000

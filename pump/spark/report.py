@@ -15,7 +15,7 @@ from ..report.parquet_files import read_arrow
 from ..report.queries import in_scope
 from ..report.source import ReportScope, Source
 from ..report.tables import SNAPSHOT, ValueKind
-from ..stores.ledger.schema import COLUMNS
+from ..stores.ledger.rows import COLUMNS
 from .session import session_beside
 
 _NAMES = [each.name for each in COLUMNS if each.name not in ("version", "time")]

@@ -12,7 +12,7 @@ from pump.errors import (
     StorageFailed,
 )
 from pump.message import Message
-from pump.observability.counters import Counters
+from pump.observability.telemetry import Counters
 from pump.outcome import RejectionReason
 from pump.rejection import RejectionRouter
 from pump.stores.spill import MemorySpill, SpilledMessage

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from pump.crypto import Encryption, Key, KeyRing, KmsKeys, KmsOptions
 from pump.events import Event
-from pump.observability.counters import Counters
+from pump.observability.telemetry import Counters
 from pump.testing.virtual_clock import VirtualClock
 
 from .desk import Desk

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pump.crypto import Encryption, NonceReused
 from pump.events import Event
 from pump.message import Delivery, Message
-from pump.observability.counters import Counters
+from pump.observability.telemetry import Counters
 from pump.testing.builders import a_delivery
 
 BODY = b'{"order":"4711"}'

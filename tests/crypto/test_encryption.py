@@ -24,7 +24,7 @@ from pump.crypto import (
 from pump.decide import decide
 from pump.errors import ConfigurationError, CryptoError
 from pump.message import Message
-from pump.observability.counters import Counters
+from pump.observability.telemetry import Counters
 from pump.outcome import Reject, RejectionReason
 from pump.subscription import retry
 

@@ -12,7 +12,7 @@ import pytest
 from pump.crypto import Encryption, Key, KeyNotFound, KeyRing, KeyUnavailable, aes
 from pump.errors import ConfigurationError
 from pump.message import Message
-from pump.observability.counters import Counters
+from pump.observability.telemetry import Counters
 
 from .desk import MESSAGE, OpenDesk, delivered
 

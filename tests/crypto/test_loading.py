@@ -17,7 +17,7 @@ from pump.crypto import AuthenticationFailed, Encryption, Key, KeyRing, aes
 from pump.crypto.envelope import associated_data, make_header, parse
 from pump.errors import ConfigurationError
 from pump.message import Message
-from pump.observability.counters import Counters
+from pump.observability.telemetry import Counters
 
 FOLDER = Path(pump.crypto.__file__).parent
 LOADED = "print(sorted({'cryptography', 'aioboto3', 'boto3', 'botocore'} & set(sys.modules)))"
@@ -34,12 +34,12 @@ LOADED = "print(sorted({'cryptography', 'aioboto3', 'boto3', 'botocore'} & set(s
             "[]",
         ),
         (
-            "import asyncio, pump.crypto as c; from pump.observability.counters import Counters;"
+            "import asyncio, pump.crypto as c; from pump.observability.telemetry import Counters;"
             "asyncio.run(c.Encryption.off().start(Counters(), None))",
             "[]",
         ),
         (
-            "import asyncio, pump.crypto as c; from pump.observability.counters import Counters;"
+            "import asyncio, pump.crypto as c; from pump.observability.telemetry import Counters;"
             "asyncio.run(c.Encryption(c.KeyRing(c.Key.generate('k'))).start(Counters(), None))",
             "['cryptography']",
         ),

@@ -19,7 +19,7 @@ from pump.crypto import (
 )
 from pump.decide import decide
 from pump.errors import StorageFailed
-from pump.observability.counters import Counters
+from pump.observability.telemetry import Counters
 from pump.outcome import Defer
 from pump.stores.nonces import NonceMark
 from pump.subscription import retry

@@ -32,7 +32,7 @@ from pump.crypto import (
 )
 from pump.crypto.errors import shown
 from pump.errors import ConfigurationError, CryptoError, PumpError
-from pump.observability.counters import Counters
+from pump.observability.telemetry import Counters
 from pump.testing.builders import a_message
 
 from .desk import MESSAGE, changed, delivered

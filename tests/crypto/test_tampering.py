@@ -23,7 +23,7 @@ from pump.crypto import (
 )
 from pump.errors import ConfigurationError, CryptoError
 from pump.message import Message
-from pump.observability.counters import Counters
+from pump.observability.telemetry import Counters
 
 from .desk import MESSAGE, Desk, OpenDesk, changed, delivered
 

@@ -18,8 +18,8 @@ from pump.http.guard import is_own_name
 from pump.http.wire import Answer, Refused, parse_head
 from pump.message import Message
 from pump.observability import vocabulary
-from pump.observability.counters import Counters
 from pump.observability.otel.tracing import Propagation
+from pump.observability.telemetry import Counters
 from pump.testing import VirtualClock, a_delivery
 
 from ..core.rig import Rig

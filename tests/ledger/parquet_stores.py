@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pump.stores.ledger.parquet_ledger import ParquetStore, RollOptions
-from pump.stores.ledger.schema import Row
+from pump.stores.ledger.rows import Row
 
 from .support import a_row
 

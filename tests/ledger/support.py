@@ -18,7 +18,7 @@ from pump.clock import Clock
 from pump.events import OutcomeEvent, Status
 from pump.stores.ledger.buffered_ledger import BufferedLedger
 from pump.stores.ledger.parquet_ledger import journals_in, waiting_rows
-from pump.stores.ledger.schema import COLUMNS, VERSION, Row
+from pump.stores.ledger.rows import COLUMNS, VERSION, Row
 
 
 def an_outcome(number: int = 0, **fields: Any) -> OutcomeEvent:

@@ -17,7 +17,7 @@ from pump.errors import ConfigurationError, StorageFailed
 from pump.observability import vocabulary
 from pump.stores.ledger import ParquetLedger, SqliteLedger
 from pump.stores.ledger.buffered_ledger import BufferedLedger, Buffering
-from pump.stores.ledger.schema import Row
+from pump.stores.ledger.rows import Row
 from pump.testing.virtual_clock import VirtualClock
 
 from .support import an_outcome, ids

@@ -19,7 +19,7 @@ from rich.console import Console
 from pump.cli.ledger import LedgerOptions, make_report, print_report, since, slot_count
 from pump.clock import SYSTEM_CLOCK
 from pump.stores.ledger.parquet_ledger import ParquetStore, RollOptions
-from pump.stores.ledger.schema import Row
+from pump.stores.ledger.rows import Row
 from pump.stores.ledger.sqlite_ledger import LedgerFile
 
 from .conftest import Pump

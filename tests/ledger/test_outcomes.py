@@ -15,7 +15,7 @@ from pump.errors import StorageFailed
 from pump.message import Message
 from pump.stores.ledger import ParquetLedger, SqliteLedger
 from pump.stores.ledger.buffered_ledger import BufferedLedger
-from pump.stores.ledger.schema import Row
+from pump.stores.ledger.rows import Row
 from pump.stores.spill import MemorySpill
 from pump.testing import Harness
 from pump.testing.virtual_clock import VirtualClock

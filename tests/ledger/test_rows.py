@@ -22,8 +22,7 @@ from pump.events import (
 )
 from pump.stores.ledger.parquet import write_rows
 from pump.stores.ledger.parquet_ledger import LedgerJournal, Range
-from pump.stores.ledger.rows import MAX_DETAIL, RowMaker, encodable
-from pump.stores.ledger.schema import Row
+from pump.stores.ledger.rows import MAX_DETAIL, Row, RowMaker, encodable
 from pump.stores.ledger.sqlite_ledger import LedgerFile
 
 from .support import a_row, an_outcome, parquet_rows, sqlite_rows

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pump.events import Status
 from pump.stores.ledger import ParquetLedger, SqliteLedger
 from pump.stores.ledger.parquet import SCHEMA
-from pump.stores.ledger.schema import COLUMNS, VERSION, ColumnKind, Row
+from pump.stores.ledger.rows import COLUMNS, VERSION, ColumnKind, Row
 from pump.testing.virtual_clock import VirtualClock
 
 from .support import an_outcome, parquet_files, write

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pump.stores.ledger.parquet import SCHEMA, write_rows
 from pump.stores.ledger.parquet_ledger import ParquetStore, RollOptions
-from pump.stores.ledger.schema import Row
+from pump.stores.ledger.rows import Row
 from tests.ledger.support import a_row
 
 START_US = 1_750_000_000_000_000

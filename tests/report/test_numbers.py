@@ -14,7 +14,7 @@ from pump.report.duckdb_engine import duckdb_engine
 from pump.report.job import Report, ReportOptions, run_report
 from pump.report.source import MAX_BUCKETS, ReportScope, bucket_length_us
 from pump.report.tables import BY_NAME, TABLES
-from pump.stores.ledger.schema import Row
+from pump.stores.ledger.rows import Row
 from tests.ledger.support import a_row
 
 from .generated import HOUR_US, REPEATED_DELIVERIES, START_US, ordinary, repeated, write_ledger

@@ -32,9 +32,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from ...clock import Clock
 from ...message import new_id
-from ..counters import Labels
 from ..metrics import Metrics
 from ..metrics_catalogue import BOUNDS_S, Durations, described
+from ..telemetry import Labels
 from .tracing import SCOPE
 
 _NANOSECONDS = 1_000_000_000

@@ -19,18 +19,16 @@ from ...clock import Clock
 from ...errors import ConfigurationError
 from ...message import Delivery, Message
 from ...outcome import Outcome, Settlement
-from ..counters import Labels
-from ..metrics import Also, Metrics
+from ..metrics import DEFAULT_HOST, Also, Metrics
 from ..metrics_catalogue import BOUNDS_S, CATALOGUE, MetricKind, Record, described
-from ..metrics_server import DEFAULT_HOST
-from ..telemetry import Processing, Telemetry
+from ..telemetry import Labels, Processing, Telemetry
 from .exporting import OtlpOptions, metric_exporting_provider, span_exporting_provider
 from .tracing import SCOPE, Tracing, Trouble, own_version
 
 if TYPE_CHECKING:
     from ...loop.processing import DeliveryResult
     from ...subscription import Subscription
-    from ..counters import Counters
+    from ..telemetry import Counters
 
 
 _FLUSH_S = 1.0

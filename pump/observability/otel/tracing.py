@@ -54,7 +54,7 @@ from ..telemetry import failure_name, is_failed, messaging_system
 if TYPE_CHECKING:
     from ...loop.processing import DeliveryResult
     from ...subscription import Subscription
-    from ..counters import Counters
+    from ..telemetry import Counters
 
 
 SCOPE = "pumphouse"

@@ -11,7 +11,7 @@ import attrs
 
 from ...loop import PumpStats
 from ...observability import vocabulary
-from ...observability.counters import Counters
+from ...observability.telemetry import Counters
 
 
 @attrs.frozen(kw_only=True)

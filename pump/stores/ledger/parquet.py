@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import StorageFailed
-from .rows import translated
-from .schema import COLUMNS, VERSION, ColumnKind, Row
+from .rows import COLUMNS, VERSION, ColumnKind, Row, translated
 from .tally import NO_FAILURES, LedgerTally, Query, bucket_edges
 
 _TYPES = {

@@ -27,8 +27,7 @@ from ...observability import vocabulary
 from ...observability.log import get_logger
 from ..file_lock import FileLock
 from .buffered_ledger import DEFAULT_BUFFERING, BufferedLedger, Buffering
-from .rows import encodable, is_damaged, is_passing, translated
-from .schema import Row
+from .rows import Row, encodable, is_damaged, is_passing, translated
 from .sqlite_ledger import FileFormat, check_presence, open_file, snapshot, transaction
 
 _log = get_logger("pump.ledger")

@@ -16,8 +16,7 @@ from ...clock import parse_duration
 from ...errors import ConfigurationError, StorageFailed
 from . import Ledger, parquet_ledger
 from .parquet_ledger import ParquetLedger, Range, parquet_module, waiting_rows
-from .rows import translated
-from .schema import Row
+from .rows import Row, translated
 from .sqlite_ledger import FORMAT, SqliteLedger, snapshot
 from .tally import LedgerTally, Query, tally_rows, tally_table
 

@@ -20,8 +20,7 @@ import attrs
 from ...errors import ConfigurationError, StorageFailed
 from ..opening import BUSY_S
 from .buffered_ledger import DEFAULT_BUFFERING, BufferedLedger, Buffering
-from .rows import encodable, is_passing, translated
-from .schema import COLUMNS, VERSION, ColumnKind, Row
+from .rows import COLUMNS, VERSION, ColumnKind, Row, encodable, is_passing, translated
 
 # SQLite files of the ledger's own: recognised before they are touched, made whole or not.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from .schema import LedgerStatus, Row
+from .rows import LedgerStatus, Row
 
 _EDGE = log(1.02)
 _SHORTEST_S = 1e-6

@@ -16,10 +16,10 @@ from opentelemetry.sdk.metrics.export import (
 )
 
 from pump.errors import ConnectionFailed, SendFailed, Throttled
-from pump.observability.counters import Counters
 from pump.observability.metrics import Metrics
 from pump.observability.metrics_catalogue import BOUNDS_S, Histogram
 from pump.observability.otel import OpenTelemetry
+from pump.observability.telemetry import Counters
 from pump.outcome import InvalidMessage, RejectMessage
 from pump.testing.builders import a_delivery, a_message, a_subscription
 from pump.testing.virtual_clock import VirtualClock

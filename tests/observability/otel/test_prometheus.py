@@ -22,9 +22,8 @@ from structlog.testing import capture_logs
 from pump import App
 from pump.errors import ConfigurationError
 from pump.http.server import MAX_CONNECTIONS
-from pump.observability.metrics import Metrics
+from pump.observability.metrics import Metrics, MetricsServer
 from pump.observability.metrics_catalogue import CONTENT_TYPE, Durations, as_text
-from pump.observability.metrics_server import MetricsServer
 from pump.observability.otel import OpenTelemetry
 from pump.observability.telemetry import TextMetrics
 from tests.core.rig import Rig
