@@ -16,9 +16,8 @@ from pump.errors import GatewayError
 from pump.serving import ServerOptions
 from pump.testing.contract import GatewayContract, PumpContract, Rig, WaitingClock
 from pump.testing.contract.ordering import GroupContract
-from pump.testing.contract.receiving import ReceivingContract
 from pump.testing.contract.rejecting import RejectionContract
-from pump.testing.contract.sending import SendingContract
+from pump.testing.contract.sending import ReceivingContract, SendingContract
 from pump.testing.contract.settling import SettlingContract
 from tests.brokers.aws_account import AwsAccount
 from tests.brokers.virtual_sqs import NetworkClock

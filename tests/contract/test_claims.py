@@ -14,8 +14,8 @@ from gateways.memory import MemoryGateway
 from pump.capabilities import Capabilities
 from pump.testing import VirtualClock
 from pump.testing.contract import Rig
-from pump.testing.contract.blocking import BlockingContract, blocking_calls
 from pump.testing.contract.claims import ClaimContract, contradictions
+from pump.testing.contract.concurrency import BlockingContract, blocking_calls
 from pump.testing.contract.durability import SharingContract
 
 from .naive import NaiveGateway

@@ -9,9 +9,8 @@ from ...capabilities import OrderingMode
 from ...errors import QueueMismatch, QueueNotFound
 from ...subscription import MakeChannels, QueueSpec
 from ..builders import a_message, ack
-from .base import ContractTests
 from .ordering import needs_lifo
-from .rig import Rig
+from .rig import ContractTests, Rig
 
 
 class AdministrationContract(ContractTests):

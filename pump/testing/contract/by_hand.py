@@ -21,8 +21,7 @@ from ...outcome import Fate, Refusal, RejectionReason, RejectMessage, Settlement
 from ...pipeline import Middleware
 from ...ports import ConsumerPort, ProducerPort
 from ...subscription import MakeChannels, OnRoutingFailure, Subscription
-from .base import ContractTests
-from .rig import Rig
+from .rig import ContractTests, Rig
 from .workshop import Job, WatchedGateway, Workshop
 
 NOW = timedelta(0)

@@ -12,8 +12,7 @@ from ...errors import ConfigurationError, UnsupportedOperation
 from ...outcome import Refusal
 from ...subscription import MakeChannels, QueueSpec
 from ..builders import a_message, ack, defer
-from .base import ContractTests
-from .rig import Rig
+from .rig import ContractTests, Rig
 
 MOST_RECEIVED = 1_100
 MOST_SETTLED = 25_000

@@ -22,8 +22,7 @@ from ...clock import SYSTEM_CLOCK, yield_to_loop
 from ...events import Status
 from ...outcome import DeferMessage, InvalidMessage, RejectMessage
 from ...subscription import hybrid
-from .base import ContractTests
-from .rig import Rig
+from .rig import ContractTests, Rig
 from .workshop import Job, Workshop
 
 Way = Callable[[], Awaitable[Any]]

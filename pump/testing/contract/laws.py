@@ -17,8 +17,7 @@ from ...outcome import DeferMessage, InvalidMessage, RejectMessage
 from ...pipeline import Proceed
 from ...subscription import hybrid
 from ..builders import a_message
-from .base import ContractTests
-from .rig import Rig
+from .rig import ContractTests, Rig
 from .workshop import Job, Outage, Workshop, acked_ids, id_in_hand
 
 

@@ -13,8 +13,7 @@ from ...errors import ConfigurationError, UnsupportedOperation
 from ...message import Delivery, Message
 from ...subscription import MakeChannels, QueueSpec
 from ..builders import a_message, ack, defer
-from .base import ContractTests
-from .rig import Channel, Rig
+from .rig import Channel, ContractTests, Rig
 
 
 class OrderingContract(ContractTests):

@@ -21,6 +21,15 @@ from ..another_process import ProcessAnswer, ProcessTask, run
 from ..builders import a_subscription
 from ..virtual_clock import VirtualClock
 
+# What all parts of the contract suite have in common.
+
+
+class ContractTests:
+    """A part of the suite. Its user defines a `rig` fixture that yields a `Rig`."""
+
+    pytestmark = pytest.mark.asyncio
+
+
 T = TypeVar("T")
 
 _LOOKS = 10

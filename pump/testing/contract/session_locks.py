@@ -14,10 +14,9 @@ from ...clock import yield_to_loop
 from ...errors import SessionLockLost
 from ...ports import SessionPort
 from ..builders import ack
-from .base import ContractTests
-from .receiving import cancel_after
-from .rig import Rig
-from .session_steps import (
+from .rig import ContractTests, Rig
+from .sending import cancel_after
+from .sessions import (
     accept,
     choice,
     clients,

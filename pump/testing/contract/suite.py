@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from .administration import AdministrationContract
-from .blocking import BlockingContract, SessionBlockingContract
 from .by_hand import ByHandContract
 from .claims import ClaimContract
-from .concurrency import ConcurrencyContract
-from .durability import DurabilityContract, LifecycleContract, SharingContract
+from .concurrency import BlockingContract, ConcurrencyContract, SessionBlockingContract
+from .durability import DurabilityContract, LifecycleContract, ResilienceContract, SharingContract
 from .hostile import HostileContract
 from .laws import LawContract
-from .leases import LeaseContract
 from .ordering import GroupContract, OrderingContract
-from .receiving import ReceivingContract
-from .redrive import RedriveContract
-from .rejecting import RejectionContract
-from .resilience import ResilienceContract
-from .sending import DeduplicationContract, SendingContract
+from .rejecting import RedriveContract, RejectionContract
+from .sending import DeduplicationContract, ReceivingContract, SendingContract
 from .session_locks import SessionLockContract
 from .sessions import SessionContract
-from .settling import SettlingContract
+from .settling import LeaseContract, SettlingContract
 
 
 class PortContract(
