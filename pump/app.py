@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
-from .aws_lambda.options import DEFAULT_MARGIN, LambdaOptions
+from .aws_lambda import DEFAULT_MARGIN, LambdaOptions
 from .clock import SYSTEM_CLOCK, Clock
 from .consumer import Consumer
 from .dispatcher import Dispatcher
@@ -54,8 +54,8 @@ from .subscription import OnRoutingFailure, Subscription
 if TYPE_CHECKING:
     from .aws_lambda.handler import EventConsumer, LambdaHandler
     from .blocking import BlockingConsumer, SharedBlockingApp
+    from .health.control import Served
     from .health.options import HealthOptions
-    from .health.serving import Served
     from .spark.run.summary import SparkRun
 
 
@@ -434,7 +434,7 @@ class App(AppParts):
         self, dispatcher: Dispatcher, options: HealthOptions | None
     ) -> AbstractAsyncContextManager[Served]:
         """Serve probes and control while the block runs, and say where; without options nothing."""
-        from .health.serving import serving_health
+        from .health.control import serving_health
 
         return serving_health(dispatcher, options, gateway=self.gateway_name)
 

@@ -1,4 +1,8 @@
-"""Options: how a function answers, and when it stops."""
+"""AWS Lambda: an app as a function that a queue invokes, with the pump's own parts.
+
+How a function answers and when it stops is here; `handler`, which handles the events, is loaded
+by `App.lambda_handler` alone.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from datetime import timedelta
 import attrs
 
 from ..errors import ConfigurationError
+
+# Options: how a function answers, and when it stops.
 
 DEFAULT_MARGIN = timedelta(seconds=1)
 """What a function keeps of its time for telling the provider what became of its messages."""

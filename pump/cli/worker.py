@@ -22,10 +22,9 @@ import attrs
 from ..app import App
 from ..dispatcher import Dispatcher
 from ..exit_codes import ExitCode, Failure, exit_code_of
-from ..health.control import Control
+from ..health.control import Control, log_failure, probes_of
 from ..health.options import HealthOptions
 from ..health.probes import Probes
-from ..health.serving import log_failure, probes_of
 from ..http.server import answer_safely
 from ..http.wire import Answer, Request
 from ..observability import vocabulary

@@ -15,27 +15,34 @@ from typing import Protocol
 import attrs
 
 from ..clock import Clock
-from ..health.control import ACTIONS, KNOWN, allow, concurrency_in, no_fields
+from ..health.control import (
+    ACTIONS,
+    KNOWN,
+    allow,
+    concurrency_in,
+    installed_version,
+    listen,
+    no_fields,
+)
 from ..health.options import HealthOptions
 from ..health.probes import KNOWN as PROBES, verdict
-from ..health.serving import installed_version, listen
 from ..http import guard
 from ..http.wire import Answer, Refused, Request, refuse_changes
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..observability.metrics_catalogue import CONTENT_TYPE
-from . import metrics_sum
 from .ipc import Order
 from .merged_reports import (
     Counts,
+    Families,
     ProcessReport,
     ProcessState,
     merged,
     merged_subscriptions,
+    metrics_as_text,
     why_not_live,
     why_not_ready,
 )
-from .metrics_sum import Families
 
 _log = get_logger("pump.health")
 Answers = list[tuple[ProcessReport, Answer]]
@@ -226,7 +233,7 @@ class WorkersProbes:
             raise Refused(
                 HTTPStatus.NOT_FOUND, "this app's telemetry has no metrics for Prometheus to fetch"
             )
-        return metrics_sum.as_text(measured)
+        return metrics_as_text(measured)
 
     async def _live(self) -> Answer:
         found = await reports(self._group.workers(), "livez")

@@ -22,19 +22,20 @@ from ..observability import vocabulary
 from ..observability.log import get_logger
 from .control import Worker
 from .ipc import UNASKED, DesiredStates, Order
-from .merged_reports import Counts, ProcessTally
-from .metrics_sum import Families
-from .restart_policy import (
+from .merged_reports import Counts, Families, ProcessTally
+from .worker_process import (
     RESTART,
     EndRun,
     LeaveEmpty,
     ProcessEnd,
     Restart,
+    WorkerProcess,
+    WorkerSlot,
     failures_after,
     final_code,
+    settle,
     what_follows,
 )
-from .worker_process import WorkerProcess, WorkerSlot, settle
 
 _log = get_logger("pump.supervisor")
 _LOOK_EVERY_S: Final = 0.1

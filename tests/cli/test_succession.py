@@ -6,7 +6,7 @@ import pytest
 
 from pump.exit_codes import ExitCode
 from pump.performer import STEADY_S
-from pump.processes.restart_policy import (
+from pump.processes.worker_process import (
     EndRun,
     LeaveEmpty,
     NextStep,

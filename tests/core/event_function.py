@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from pump.aws_lambda import LambdaOptions
 from pump.aws_lambda.handler import BatchAnswer, EventConsumer
-from pump.aws_lambda.options import LambdaOptions
 from pump.testing.virtual_clock import VirtualClock
 
 from .pushing_gateway import PushingGateway

@@ -12,8 +12,8 @@ import pytest
 import structlog.testing
 
 from pump import DeferMessage, InvalidMessage, RejectMessage, hybrid
+from pump.aws_lambda import LambdaOptions
 from pump.aws_lambda.handler import BatchAnswer
-from pump.aws_lambda.options import LambdaOptions
 from pump.context import Context
 from pump.errors import (
     AccessDenied,

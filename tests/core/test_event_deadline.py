@@ -7,7 +7,7 @@ from datetime import timedelta
 import structlog.testing
 
 from pump import RejectMessage
-from pump.aws_lambda.options import LambdaOptions
+from pump.aws_lambda import LambdaOptions
 from pump.errors import (
     ConnectionFailed,
     QueueNotFound,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from pump.dispatcher import Dispatcher
 from pump.health import HealthOptions
-from pump.health.serving import Served
+from pump.health.control import Served
 
 from ..core.rig import Rig
 from .caller import Reply, call

@@ -12,8 +12,7 @@ from pump.http.wire import Answer, Refused, Request
 from pump.performer import DesiredState
 from pump.processes.control import Worker, WorkersControl, WorkersProbes
 from pump.processes.ipc import UNASKED, Order
-from pump.processes.merged_reports import Counts, ProcessReport, ProcessState
-from pump.processes.metrics_sum import Families
+from pump.processes.merged_reports import Counts, Families, ProcessReport, ProcessState
 from pump.testing.virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.usefixtures("quiet")

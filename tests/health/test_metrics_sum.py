@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pump.observability import vocabulary
 from pump.observability.metrics_catalogue import Durations, as_text as written
-from pump.processes.metrics_sum import added, as_text, lasting, parse
+from pump.processes.merged_reports import (
+    added_metrics as added,
+    lasting,
+    metrics_as_text as as_text,
+    parse,
+)
 
 COUNTERS = {
     (vocabulary.COMPLETED, (("queue", "a b"),)): 3,

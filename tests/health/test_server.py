@@ -12,7 +12,7 @@ import structlog.testing
 
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError
-from pump.health.serving import log_failure
+from pump.health.control import log_failure
 from pump.http import server
 from pump.http.server import LINGER_S, MAX_CONNECTIONS, READ_S, WRITE_S, Server
 from pump.http.wire import Answer, Request
