@@ -21,8 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from ..app import App
-from ..bench.measuring import Load, MakeMessage, Measurement
-from ..bench.meter import Meter
+from ..bench.measuring import Load, MakeMessage, Measurement, Meter
 from ..bench.pricing import Traffic, cost_of, is_billed
 from ..bench.report import (
     BenchReport,
@@ -62,8 +61,8 @@ from .console import (
     stdout,
     table,
 )
-from .log_setup import set_up_logging
 from .run_report import request_name
+from .session import set_up_logging
 
 _CLEAN_UP_S = 60.0
 """How long a broker may take to empty a few queues before they are left as they are."""

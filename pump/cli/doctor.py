@@ -30,10 +30,9 @@ from ..stores.handler_times import HandlerTimesFile
 from ..stores.spill import SqliteSpill, perishing
 from ..subscription import MakeChannels, OnRoutingFailure, Subscription
 from .console import print_json, printable, stdout
-from .log_setup import set_up_logging
 from .options import gateway_option, json_option
 from .run_report import request_name
-from .session import app_for, shown_gateway
+from .session import app_for, set_up_logging, shown_gateway
 
 
 @click.command(short_help="Check this machine, and an app.")

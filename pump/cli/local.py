@@ -37,9 +37,9 @@ from ..serving import (
     make_server,
 )
 from .console import printable, stdout, table
-from .log_setup import set_up_logging
 from .options import log_format_option, log_level_option
 from .queues import queue_table
+from .session import set_up_logging
 from .settings import EnvironmentSettings
 
 DEFAULT_DATA = ".pumphouse/sqs"

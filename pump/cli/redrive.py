@@ -79,7 +79,7 @@ Send = Callable[
 
 def redrive_here(asked: RedriveOptions, app: str | None, gateway: str | None) -> ExitCode:
     """Redrive in this process, with DuckDB."""
-    from ..redrive.duckdb_selector import DuckdbSelector
+    from ..redrive.selection import DuckdbSelector
 
     found = app_for(app, gateway)
     plan = asked.plan(found.gateway_url or found.gateway_name)

@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 class LazyGroup(click.Group):
     """Its help loads no command, and a command is loaded when it is asked for.
 
-    Each is defined in the module of its name, behind `prefix`.
+    Each is defined in the module of its name.
     """
 
     commands_help: ClassVar[Mapping[str, str]] = {}
     """What the help says of each, in its order."""
-    prefix: ClassVar[str] = ""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands_help)
@@ -31,7 +30,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.commands_help:
             return None
-        module = import_module(f".{self.prefix}{cmd_name}", __package__)
+        module = import_module(f".{cmd_name}", __package__)
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return command

@@ -46,9 +46,9 @@ from ..processes.ipc import (
     request_heard,
 )
 from .console import complain
-from .log_setup import set_up_logging
 from .run import exit_code_of_run, loaded_app, pump_and_report, run_to_the_end
 from .run_report import RunReport, counts_of, report_in
+from .session import set_up_logging
 
 _log = get_logger("pump.run")
 _LIMITS = HealthOptions(port=0)

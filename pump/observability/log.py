@@ -1,7 +1,7 @@
 """Logging: structlog in front of the standard library's levels.
 
 An app that configured nothing hears warnings and errors only; the command line configures both
-(`pump.cli.log_setup`). The library itself never configures anything. Whatever processors an
+(`pump.cli.session`). The library itself never configures anything. Whatever processors an
 application has, a line of ours reaches them with the fields of the allow-list and no others.
 """
 

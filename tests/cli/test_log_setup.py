@@ -6,7 +6,7 @@ import pytest
 import structlog
 
 from pump import Context, Delivery, Message
-from pump.cli.log_setup import set_up_logging
+from pump.cli.session import set_up_logging
 from pump.context import enter_context, leave_context
 from pump.observability.log import get_logger
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pump.cli.reload import run_and_reload
+from pump.cli.run import run_and_reload
 from pump.clock import yield_to_loop
 from pump.exit_codes import ExitCode
 from pump.processes.ipc import RunOptions

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from pump import App, Command, Subscription
 from pump.cli.run_report import TextReport
-from pump.cli.spark_run import report_end, spark_progress
+from pump.cli.spark import report_end, spark_progress
 from pump.observability import vocabulary
-from pump.spark.run.slicing import Depth
+from pump.spark.run.plan import Depth
 from pump.spark.run.summary import (
     Counts,
     Ended,

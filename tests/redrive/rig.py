@@ -25,11 +25,11 @@ from pump.headers import (
 from pump.message import Delivery, Message
 from pump.outcome import Abandon, Ack, Refusal, Settlement
 from pump.ports import AdminPort, ConsumerPort, ProducerPort
-from pump.redrive.duckdb_selector import DuckdbSelector
 from pump.redrive.folder import Plan, QueueFolder, RedriveCounts, opened
 from pump.redrive.moving import RedriveMover
 from pump.redrive.rows import LedgerRows
 from pump.redrive.run import PreparedRun, finish, left_of, move, prepare
+from pump.redrive.selection import DuckdbSelector
 from pump.stores.ledger.buffered_ledger import BufferedLedger
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 from pump.testing.virtual_clock import VirtualClock

@@ -10,9 +10,9 @@ import attrs
 import pytest
 
 from pump import App, ConfigurationError
-from pump.redrive.duckdb_selector import DuckdbSelector
 from pump.redrive.folder import QueueFolder
 from pump.redrive.run import prepare
+from pump.redrive.selection import DuckdbSelector
 
 from .rig import a_plan
 

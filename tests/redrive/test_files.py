@@ -10,7 +10,6 @@ import pytest
 
 from pump.errors import ConfigurationError, StorageFailed
 from pump.queue_browser import Seen
-from pump.redrive.duckdb_selector import DuckdbSelector
 from pump.redrive.folder import (
     QueueFolder,
     RecordedProgress,
@@ -20,7 +19,7 @@ from pump.redrive.folder import (
     opened,
 )
 from pump.redrive.rows import SnapshotWriter, columns_in, row_of
-from pump.redrive.selection import Picture, entries_in, picture_of
+from pump.redrive.selection import DuckdbSelector, Picture, entries_in, picture_of
 
 from .rig import a_dead_letter, a_plan
 

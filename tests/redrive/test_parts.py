@@ -107,7 +107,7 @@ def test_when_a_body_is_not_text_then_the_column_is_null_and_its_length_is_known
 def test_when_columns_are_named_then_the_help_of_both_commands_names_them_all() -> None:
     """R78."""
     from pump.cli.redrive import redrive
-    from pump.cli.spark_redrive import redrive as spark_redrive
+    from pump.cli.spark import redrive as spark_redrive
 
     assert NAMES.count(",") == len(VISIBLE) - 1
     for command in (redrive, spark_redrive):

@@ -12,7 +12,7 @@ import pytest
 
 from pump.cli.root import cli
 from pump.spark import jvm
-from pump.spark.jvm_output import JvmOutput
+from pump.spark.java import JvmOutput
 
 pytestmark = pytest.mark.spark
 
@@ -78,7 +78,7 @@ def test_when_a_command_on_spark_is_told_to_end_then_it_is_as_by_ctrl_c(
     def terminated(*_: Any, **__: Any) -> None:
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("pump.cli.spark_run.run_app_on_spark", terminated)
+    monkeypatch.setattr("pump.cli.spark.run_app_on_spark", terminated)
 
     with pytest.raises(SystemExit) as ended:
         cli.main(["spark", "run", "orders:app"])
