@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from gateways.memory import MemoryGateway
-from pump.cli.log_setup import set_up_logging
+from pump.cli.session import set_up_logging
 from pump.crypto import Encryption, Key, KeyRing
 from pump.event_loop import run as run_loop
 from pump.message import Delivery, Message

@@ -21,7 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ..errors import ConfigurationError
-from .jvm_output import JvmOutput
+from .java import JvmOutput
 
 _ENDS_WITHIN_S = 30.0
 # PySpark puts these there when a context begins.

@@ -10,8 +10,7 @@ import pytest
 
 from gateways.memory.gateway import MemoryGateway
 from pump import App
-from pump.bench.measuring import Load, Measurement
-from pump.bench.meter import Meter
+from pump.bench.measuring import Load, Measurement, Meter
 from pump.bench.report import EndReason, Measured
 from pump.bench.scratch import ScratchGateway, ScratchNames
 from pump.errors import AccessDenied, ConfigurationError

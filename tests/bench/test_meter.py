@@ -2,7 +2,7 @@
 
 import pytest
 
-from pump.bench.meter import Meter
+from pump.bench.measuring import Meter
 from pump.bench.pricing import Calls
 from pump.errors import Throttled
 from pump.loop.processing import DeliveryResult

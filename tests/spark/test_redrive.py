@@ -17,11 +17,10 @@ from pump.errors import ConfigurationError, StorageFailed
 from pump.message import Message
 from pump.outcome import ACK, Settlement
 from pump.queue_browser import Seen
-from pump.redrive.duckdb_selector import DuckdbSelector
 from pump.redrive.folder import RedriveCounts, opened
 from pump.redrive.rows import SnapshotWriter, row_of
 from pump.redrive.run import PreparedRun, left_of, prepare
-from pump.redrive.selection import entries_in
+from pump.redrive.selection import DuckdbSelector, entries_in
 from pump.spark.redrive import (
     JobFailed,
     RedriveTask,

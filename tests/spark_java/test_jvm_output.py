@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from pump.spark.jvm_output import JvmOutput
+from pump.spark.java import JvmOutput
 
 NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 

@@ -15,7 +15,7 @@ import pytest
 from pump import App, ConfigurationError
 from pump.capabilities import Capabilities
 from pump.cli.redrive import RedriveOptions
-from pump.cli.spark_redrive import redrive_on_spark
+from pump.cli.spark import redrive_on_spark
 from pump.spark.run.plan import AppByName, SparkRunOptions
 from pump.spark.run.running import Work, check_gateway, check_session, ledger_for
 from pump.spark.session import SparkOptions

@@ -24,10 +24,8 @@ from pump.events import Event, PumpStateEvent
 from pump.message import Message
 from pump.observability import vocabulary
 from pump.ports import AdminPort, QueueStats
-from pump.spark.run import slicing
-from pump.spark.run.plan import SliceFailed, TaskPlan
+from pump.spark.run.plan import HOME, SliceFailed, TaskPlan
 from pump.spark.run.running import Stops
-from pump.spark.run.slicing import HOME
 from pump.spark.run.summary import Counts, Ended, TaskEnd, TaskSummary
 from pump.subscription import MakeChannels, UnacceptableLimit
 from tests.core.faulty_gateway import FaultyGateway
@@ -343,7 +341,7 @@ async def test_when_retries_count_as_in_flight_until_received_then_somebody_rece
 ) -> None:
     """R78: no broker says when they are due, and nobody else would ask for them."""
     soon = Backoff(initial=timedelta(milliseconds=300), jitter=0)
-    monkeypatch.setattr(slicing, "_PROBE", soon)
+    monkeypatch.setattr("pump.spark.run.plan._PROBE", soon)
     forgetful = Forgetful(SYSTEM_CLOCK, is_shared=True, spans_machines=True, has_exact_stats=False)
     rig = Rig(tmp_path, forgetful)
     await rig.send(2)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pump.errors import StorageFailed
+from pump.spark.run.plan import HOME, run_folder
 from pump.spark.run.running import Stops, run_stoppable
-from pump.spark.run.slicing import HOME, run_folder
 
 
 def test_when_a_run_is_over_then_its_folder_is_gone(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from pump import Subscription
 from pump.ports import QueueStats
-from pump.spark.run.slicing import Depth, Probing, count_tasks, handful
+from pump.spark.run.plan import Depth, Probing, count_tasks, handful
 from pump.spark.run.summary import TaskEnd
 from pump.spark.run.task import QUIET_S, SILENT_S, SPEECHLESS_S, TaskState, task_end
 

@@ -34,8 +34,17 @@ from ...performer import LOOK_AGAIN_S, looks_needed
 from ...ports import Gateway
 from ...runtime import check_support
 from ...subscription import Subscription
-from .plan import Cluster, SliceFailed, SparkRunOptions, TaskPlan
-from .slicing import Depth, Probing, RunFolder, count_tasks, handful
+from .plan import (
+    Cluster,
+    Depth,
+    Probing,
+    RunFolder,
+    SliceFailed,
+    SparkRunOptions,
+    TaskPlan,
+    count_tasks,
+    handful,
+)
 from .summary import Ended, SliceSummary, SparkRun, TaskSummary, added
 
 _log = get_logger("pump.spark")

@@ -23,8 +23,7 @@ from ...observability.log import get_logger
 from ...stores.ledger.parquet_ledger import ParquetLedger
 from ...stores.ledger.reading import DEFAULT_FOLDER, ledger_from
 from .driver import Listener, RunDriver, Silent
-from .plan import AppReference, Cluster, SparkRunOptions, TaskPlan, packed
-from .slicing import RunFolder, run_folder
+from .plan import AppReference, Cluster, RunFolder, SparkRunOptions, TaskPlan, packed, run_folder
 from .summary import SparkRun
 
 _log = get_logger("pump.spark")

@@ -26,8 +26,7 @@ from ...event_loop import run
 from ...ports import AdminPort, Gateway
 from ...subscription import OnRoutingFailure, Subscription
 from .outcomes import Gate, OutcomeLedger, OutcomesFirst
-from .plan import TaskFailed, TaskPlan, check_same, unpacked
-from .slicing import Depth, RunFolder
+from .plan import Depth, RunFolder, TaskFailed, TaskPlan, check_same, unpacked
 from .summary import Counts, TaskEnd, TaskSummary, losses
 
 

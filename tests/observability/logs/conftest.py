@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from pump.cli.log_setup import set_up_logging
+from pump.cli.session import set_up_logging
 from pump.observability.sampling import sample_deliveries
 
 
