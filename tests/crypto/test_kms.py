@@ -23,7 +23,7 @@ from pump.crypto import (
 )
 from pump.crypto.envelope import parse
 from pump.errors import ConfigurationError
-from pump.observability.counters import Counters
+from pump.observability.telemetry import Counters
 from tests.brokers import localstack
 from tests.brokers.aws_account import AwsAccount
 

@@ -17,7 +17,7 @@ from pump.crypto import (
     KmsOptions,
 )
 from pump.errors import ConfigurationError
-from pump.observability.counters import Counters
+from pump.observability.telemetry import Counters
 from pump.testing.virtual_clock import VirtualClock
 
 from .desk import MESSAGE, OpenDesk
