@@ -30,8 +30,7 @@ from ..message import Delivery, Message
 from ..observability.telemetry import Counters
 from ..outcome import Abandon, Ack, Outcome, Settlement
 from ..subscription import Subscription
-from .pricing import Calls
-from .report import EndReason, Measured, spread_of
+from .report import Calls, EndReason, Measured, spread_of
 from .scratch import CountsRequests, ScratchGateway
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import click
 
 from ..app import App
 from ..bench.measuring import Load
-from ..bench.pricing import RequestPrices
+from ..bench.report import RequestPrices
 from ..clock import Clock
 from ..exit_codes import ExitCode, Failure
 from ..message import Message
@@ -129,7 +129,7 @@ def bench(
 
     Ctrl-C ends it early: what runs finishes, the queues are emptied, the figures are printed.
     """
-    from ..bench.pricing import RequestPrices
+    from ..bench.report import RequestPrices
     from .bench_run import bench_app
 
     return bench_app(

@@ -22,13 +22,15 @@ from rich.text import Text
 
 from ..app import App
 from ..bench.measuring import Load, MakeMessage, Measurement, Meter
-from ..bench.pricing import Traffic, cost_of, is_billed
 from ..bench.report import (
     BenchReport,
     EndReason,
     Measured,
     MeasuredSettings,
     Spread,
+    Traffic,
+    cost_of,
+    is_billed,
     load_average,
     machine_now,
     series,

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from pump.bench.pricing import Calls
-from pump.bench.report import EndReason, Measured, MeasuredSettings, Spread, spread_of
+from pump.bench.report import Calls, EndReason, Measured, MeasuredSettings, Spread, spread_of
 
 
 def measured(**fields: Any) -> Measured:

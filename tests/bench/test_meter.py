@@ -3,7 +3,7 @@
 import pytest
 
 from pump.bench.measuring import Meter
-from pump.bench.pricing import Calls
+from pump.bench.report import Calls
 from pump.errors import Throttled
 from pump.loop.processing import DeliveryResult
 from pump.message import Delivery

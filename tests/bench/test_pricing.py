@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pump.bench.pricing import Calls, RequestPrices, Traffic, cost_of, is_billed
+from pump.bench.report import Calls, RequestPrices, Traffic, cost_of, is_billed
 
 PRICES = RequestPrices(puts_1000=5.0, lists_1000=4.0, gets_1000=1.0, sqs_million=1e6)
 """An SQS request costs a dollar."""

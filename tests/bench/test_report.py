@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from pump.bench.pricing import Cost
 from pump.bench.report import (
     BenchReport,
+    Cost,
     EndReason,
     Machine,
     Measured,

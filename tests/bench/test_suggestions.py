@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from pump.bench.pricing import Calls
-from pump.bench.report import EndReason, suggest
+from pump.bench.report import Calls, EndReason, suggest
 
 from .figures import measured, settings, spread
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pump.bench.pricing import Cost
-from pump.bench.report import BenchReport, Machine, suggest
+from pump.bench.report import BenchReport, Cost, Machine, suggest
 from pump.bench.scratch import Leftover
 from pump.cli.bench_run import print_left, print_report, progress_of
 from pump.testing import VirtualClock

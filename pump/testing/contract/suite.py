@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from .administration import AdministrationContract
 from .by_hand import ByHandContract
-from .claims import ClaimContract
+from .claims import AdministrationContract, ClaimContract
 from .concurrency import BlockingContract, ConcurrencyContract, SessionBlockingContract
 from .durability import DurabilityContract, LifecycleContract, ResilienceContract, SharingContract
 from .hostile import HostileContract
