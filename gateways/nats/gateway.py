@@ -11,7 +11,7 @@ from pump.clock import SYSTEM_CLOCK, Clock
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, SessionPort
 from pump.subscription import Subscription
 
-from .._kit.tasks import BackgroundTasks
+from .._kit.connection import BackgroundTasks
 from .admin import NatsAdmin
 from .connection import JetStream, NatsConnection
 from .consumer import NatsConsumer

@@ -14,7 +14,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.subscription import Subscription
 
-from .._kit.tasks import BackgroundTasks
+from .._kit.connection import BackgroundTasks
 from .connection import JetStream
 from .names import NATS, name_of, token_of
 from .pulls import message_in, next_stored

@@ -20,7 +20,7 @@ from pump.errors import ConnectionFailed, GatewayError
 from pump.message import Delivery
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
-from .._kit.settling import Failures, LeaseSettler
+from .._kit.leases import Failures, LeaseSettler
 from .connection import ApiError, JetStream, nanoseconds
 from .errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from .hand_backs import NAK, HandBacks

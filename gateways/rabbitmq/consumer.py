@@ -14,7 +14,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import Refusal, Settlement
 
-from .._kit.tasks import BackgroundTasks
+from .._kit.connection import BackgroundTasks
 from .connection import RabbitMQLink, close_channel
 from .errors import Where, fault_of, translated
 from .leases import Outstanding, RabbitMQLease, Terms

@@ -22,9 +22,9 @@ from pump.ids import new_id
 from pump.message import Delivery
 from pump.outcome import Defer, Refusal, Settlement
 
+from .._kit.connection import BackgroundTasks
 from .._kit.leases import Alarm, Lease
 from .._kit.session import HeldMessage, SessionHand, SessionState
-from .._kit.tasks import BackgroundTasks
 from .consumer import OneShotConsumer, Taps
 from .errors import Where, translated
 from .leases import Terms

@@ -11,7 +11,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, ACK, Action, Settlement
 
-from .._kit.tasks import BackgroundTasks
+from .._kit.connection import BackgroundTasks
 from .connection import RabbitMQLink, close_channel
 from .consumer import RabbitMQConsumer
 from .leases import Terms

@@ -26,8 +26,8 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, Abandon, Ack, Action, Defer, Refusal, Settlement
 
-from .._kit.settling import LeaseSettler
-from .._kit.tasks import BackgroundTasks
+from .._kit.connection import BackgroundTasks
+from .._kit.leases import LeaseSettler
 from .errors import Where, translated
 from .leases import ChannelLeases, RabbitMQLease
 from .names import MAX_DELAY_S

@@ -31,7 +31,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, Abandon, Ack, Defer, Refusal, Settlement
 
-from .._kit.settling import Failures, LeaseSettler
+from .._kit.leases import Failures, LeaseSettler
 from .connection import ServiceBusConnections
 from .errors import RequestRefused, ServiceBusTarget
 from .leases import LockTerms, ServiceBusLease, ServiceBusLeases, lease_of

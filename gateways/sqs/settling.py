@@ -14,8 +14,7 @@ from pump.message import Delivery
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
 from .._aws.errors import entry_fault
-from .._kit.leases import Lease
-from .._kit.settling import Failures, LeaseSettler
+from .._kit.leases import Failures, Lease, LeaseSettler
 from .calls import (
     MAX_BATCH,
     MAX_VISIBILITY_S,
