@@ -28,6 +28,7 @@ from .record import (
     READY,
     Arrival,
     Detached,
+    EngineSettings,
     Extension,
     Lapse,
     LeaseBatch,
@@ -35,7 +36,6 @@ from .record import (
     Record,
     Return,
 )
-from .settings import EngineSettings
 
 
 class QueueState:

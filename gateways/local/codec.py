@@ -13,8 +13,7 @@ from pump.errors import MappingError
 from pump.message import Message
 from pump.stores.packing import pack, unpack
 
-from .._engine.record import Record
-from .._engine.settings import EngineSettings
+from .._engine.record import EngineSettings, Record
 
 __all__ = [
     "pack",

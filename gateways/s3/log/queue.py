@@ -16,7 +16,7 @@ from pump.observability.log import get_logger
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 from pump.ports import QueueStats
 
-from ..._engine.settings import EngineSettings
+from ..._engine.record import EngineSettings
 from ..._kit.redrive import dead_letter
 from ..layout import QueueDescription, S3QueueSettings, Surroundings
 from ..limits import MAX_BODY_BYTES
