@@ -30,9 +30,9 @@ from pump.tasks import in_thread
 
 from .._aws import sdk
 from .._aws.errors import SettingRefused
-from .._aws.factory import transport_for
+from .._aws.sdk import transport_for
+from .._aws.sdk_transport import Transport
 from .._aws.settings import TransportKind
-from .._aws.transport import Transport
 from .._kit.versions import Packages
 from .doctor import examine
 from .limits import MAX_BODY_BYTES, capabilities_of
