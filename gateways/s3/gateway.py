@@ -35,7 +35,7 @@ from .._aws.sdk_transport import Transport
 from .._aws.settings import TransportKind
 from .._kit.versions import Packages
 from .doctor import examine
-from .limits import MAX_BODY_BYTES, capabilities_of
+from .layout import MAX_BODY_BYTES, capabilities_of
 from .queue_options import Wanted
 from .queues import QueueCache, QueueEnvironment
 from .settings import S3Settings
