@@ -21,7 +21,7 @@ from pump.outcome import ABANDON, Action
 from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec
 
-from .._kit.redrive import dead_letter
+from .._kit.queues import dead_letter
 from .journal import (
     AnsweredRequest,
     Declared,

@@ -16,6 +16,8 @@ from pump.message import Message
 from pump.outcome import Abandon, Defer
 from pump.subscription import QueueSpec
 
+from .._kit.queues import check_redrive
+
 # Queue settings: what a `QueueSpec` means to this engine, validated.
 
 DEDUPLICATION_WINDOW = "deduplication_window"
@@ -44,7 +46,7 @@ class EngineSettings:
                 True,
                 "newest-first has no order to guarantee; use FIFO, or drop the guarantee",
             )
-        _check_redrive(spec)
+        check_redrive(spec)
         return cls(
             name=spec.name,
             is_lifo=spec.ordering is OrderingMode.LIFO,
@@ -67,20 +69,6 @@ class EngineSettings:
 def is_bare(spec: QueueSpec) -> bool:
     """Whether a spec only asks that the queue exists, as that of a rejection target does."""
     return spec == QueueSpec(name=spec.name)
-
-
-def _check_redrive(spec: QueueSpec) -> None:
-    limit = spec.max_receive_count
-    if limit is None:
-        return
-    if limit < 1:
-        raise ConfigurationError("QueueSpec.max_receive_count", limit, "use 1 or more")
-    if not spec.dead_letter_queue or spec.dead_letter_queue == spec.name:
-        raise ConfigurationError(
-            "QueueSpec.dead_letter_queue",
-            spec.dead_letter_queue,
-            "max_receive_count needs another queue to move messages to",
-        )
 
 
 def _window_s(options: dict[str, Any]) -> float:

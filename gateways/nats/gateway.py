@@ -10,7 +10,7 @@ import attrs
 
 from pump.capabilities import Capabilities
 from pump.clock import SYSTEM_CLOCK, Clock
-from pump.errors import QueueMismatch, QueueNotFound
+from pump.errors import QueueMismatch
 from pump.message import Message
 from pump.observability.log import get_logger
 from pump.observability.vocabulary import QUEUE_DIFFERS
@@ -18,6 +18,7 @@ from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStat
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 
 from .._kit.connection import BackgroundTasks
+from .._kit.queues import stats_of_all
 from .connection import ApiError, JetStream, NatsConnection, fault_of
 from .consumer import NatsConsumer
 from .errors import CONSUMER_NOT_FOUND, STREAM_EXISTS
@@ -133,8 +134,6 @@ def from_url(url: str, clock: Clock | None = None) -> Gateway:
 
 # The caretaker of NATS queues: makes, checks, lists, looks into and empties them.
 
-MAX_LOOKS = 8
-"""How many queues are asked at once for what they hold."""
 
 _log = get_logger("gateways.nats")
 
@@ -159,18 +158,9 @@ class NatsAdmin:
 
     async def queues(self) -> Sequence[QueueStats]:
         """Every queue of this account, by name."""
-        gate = asyncio.Semaphore(MAX_LOOKS)
-        try:
-            async with asyncio.TaskGroup() as group:
-                looks = [
-                    group.create_task(self._stats(names, gate), name="nats stats")
-                    async for names in self._names()
-                ]
-        except ExceptionGroup as failures:
-            # The others were cancelled, or failed of the same cause.
-            raise failures.exceptions[0] from None
-        found = [stats for look in looks if (stats := look.result()) is not None]
-        return sorted(found, key=lambda stats: stats.name)
+        return await stats_of_all(
+            self._names(), lambda names: self.stats(names.queue), gateway="nats"
+        )
 
     async def stats(self, queue: str) -> QueueStats:
         """The counts add up to what is there. A lease that ran out, and a deferred message,
@@ -254,13 +244,6 @@ class NatsAdmin:
         if not settings.is_bare and (order := settings.order_difference(consumer or {})):
             raise QueueMismatch(names.queue, order)
         return settings.differences(stream["config"], consumer)
-
-    async def _stats(self, names: QueueNames, gate: asyncio.Semaphore) -> QueueStats | None:
-        async with gate:
-            try:
-                return await self.stats(names.queue)
-            except QueueNotFound:
-                return None  # deleted since it was listed
 
     async def _names(self) -> AsyncIterator[QueueNames]:
         async for stream in self._pages("STREAM.LIST", "streams", queue="*"):

@@ -25,7 +25,7 @@ from pump.observability.log import get_logger
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
 from .._kit.leases import Failures, LeaseSettler
-from .._kit.redrive import dead_letter
+from .._kit.queues import dead_letter
 from .connection import ApiError, JetStream, NatsConnection, fault_of, nanoseconds, read_answer
 from .errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from .link import Answer, NoResponders, ServerRequest

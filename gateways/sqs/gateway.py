@@ -36,6 +36,7 @@ from pump.subscription import MakeChannels, QueueSpec, Subscription
 
 from .._aws.sdk import transport_for
 from .._aws.sdk_transport import CountingTransport, Reply, Transport
+from .._kit.queues import stats_of_all
 from .calls import SQS, QueueAddress, QueueCalls, QueueUrls
 from .claims import Claims
 from .consumer import SqsConsumer
@@ -192,8 +193,6 @@ def from_url(url: str, clock: Clock | None = None) -> Gateway:
 
 # The caretaker of SQS queues: makes, checks, lists and empties them.
 
-MAX_LOOKS = 8
-"""How many queues are asked at once for what they hold."""
 LIST_PAGE = 1000
 # SQS says that a new queue may take a second to be known everywhere.
 CREATION_LOOKS = 10
@@ -240,18 +239,7 @@ class SqsAdmin:
         The counts are estimates of SQS, about a minute behind; the age of the oldest message is
         not among them (CloudWatch has it).
         """
-        gate = asyncio.Semaphore(MAX_LOOKS)
-        try:
-            async with asyncio.TaskGroup() as group:
-                looks = [
-                    group.create_task(self._stats(url, gate), name="pumphouse-sqs-stats")
-                    async for url in self._queue_urls()
-                ]
-        except ExceptionGroup as failures:
-            # The others were cancelled, or failed of the same cause.
-            raise failures.exceptions[0] from None
-        found = [stats for look in looks if (stats := look.result()) is not None]
-        return sorted(found, key=lambda stats: stats.name)
+        return await stats_of_all(self._queue_urls(), self._stats, gateway="pumphouse-sqs")
 
     async def stats(self, queue: str) -> QueueStats:
         """As estimated, under the name that was given."""
@@ -383,17 +371,10 @@ class SqsAdmin:
                 return
             request["NextToken"] = page["NextToken"]
 
-    async def _stats(self, url: str, gate: asyncio.Semaphore) -> QueueStats | None:
+    async def _stats(self, url: str) -> QueueStats:
         name = QueueAddress.parse(url).name
         request = {"QueueUrl": url, "AttributeNames": _COUNTS}
-        async with gate:
-            try:
-                reply = await self._transport.call(
-                    "sqs", "get_queue_attributes", request, target=name
-                )
-            except QueueNotFound:
-                # Deleted since it was listed.
-                return None
+        reply = await self._transport.call("sqs", "get_queue_attributes", request, target=name)
         return _stats_of(name, reply["Attributes"])
 
     async def _describe(self, queue: str, names: Sequence[str]) -> dict[str, str]:

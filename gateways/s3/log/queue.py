@@ -17,7 +17,7 @@ from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 from pump.ports import QueueStats
 
 from ..._engine.record import EngineSettings
-from ..._kit.redrive import dead_letter
+from ..._kit.queues import dead_letter
 from ..layout import MAX_BODY_BYTES, QueueDescription, S3QueueSettings, Surroundings
 from ..store.objects import DRIFT, drive
 from .commit import read_segment

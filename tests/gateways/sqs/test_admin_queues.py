@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateways._aws.sdk_transport import Polling, Reply, Request
-from gateways.sqs.gateway import MAX_LOOKS
+from gateways._kit.queues import MAX_LOOKS
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import AccessDenied, QueueNotFound, UnsupportedOperation
 
