@@ -137,7 +137,7 @@ def run_lean(count: int, *, latency_ms: float = 0.0) -> Reading:
     """The same four pollers on the lean transport, without an SDK's overhead."""
     import msgspec
 
-    from gateways._aws.factory import transport_for
+    from gateways._aws.sdk import transport_for
     from gateways._aws.settings import AwsSettings, TransportKind
 
     decode = msgspec.json.Decoder(dict[str, int]).decode

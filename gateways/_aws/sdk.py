@@ -1,29 +1,37 @@
-"""What both SDKs are told: one session and one client configuration, built the same way."""
+"""The SDKs: boto3 and aioboto3, told the same; lean beside them; and which of them is used."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from io import BytesIO
 from itertools import count
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import msgspec
 
+from pump.clock import SYSTEM_CLOCK, Clock
 from pump.crypto.aiobotocore_client import CredentialProvider, check_hosts
 from pump.errors import ConfigurationError
 from pump.secret import revealed
 from pump.tasks import in_thread
 
 from .._kit.versions import Packages, installed
-from .sdk_transport import Client, HeldConnection
+from .sdk_transport import Client, HeldConnection, Reply, Request, Sdk, SdkTransport, Transport
 from .settings import AwsSettings, TransportKind
-from .transport import Reply, Request
+
+if TYPE_CHECKING:
+    from .lean.http_session import Elsewhere, HttpSession
+    from .lean.service import Blueprint, LeanService
+
+    Build = Callable[[str, Client, AwsSettings], Blueprint | None]
+
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 # At DEBUG the SDKs log whole requests: bodies, signatures and session tokens.
@@ -362,3 +370,121 @@ def _perform_jobs(future: Future[Any], function: Callable[..., Any], args: tuple
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+# The lean transport: an `Sdk` that performs what costs by itself, and leaves the rest to boto3.
+
+
+@attrs.frozen(kw_only=True)
+class _LeanClient:
+    """A client of boto3, and what performs some of its operations in its place."""
+
+    sdk: Client
+    service: LeanService | None
+
+
+class Lean:
+    """An `Sdk` over boto3 whose frequent calls are requests of our own, on the event loop.
+
+    boto3 finds the credentials and the endpoints, and performs every operation that is not on
+    the lists of `json_protocol` and `rest_s3`. Retries wait in real time, as an SDK's do, whatever
+    the clock of the gateway is.
+    """
+
+    def __init__(self, settings: AwsSettings, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._boto3 = Boto3(attrs.evolve(settings, transport=TransportKind.BOTO3))
+        self._build: Build | None = None
+        self._sessions: list[HttpSession] = []
+
+    async def open(self) -> None:
+        self._build = await in_thread(_load)
+        await self._boto3.open()
+
+    async def connect(self, service: str) -> Client:
+        sdk_client = await self._boto3.connect(service)
+        return _LeanClient(sdk=sdk_client, service=await self._serve(service, sdk_client))
+
+    async def perform(
+        self, client: _LeanClient, operation: str, request: Request, held: HeldConnection
+    ) -> Reply:
+        service = client.service
+        planned = None if service is None else service.protocol.plan(operation, request)
+        if service is None or planned is None:
+            return await self._boto3.perform(client.sdk, operation, request, held)
+        reply = await service.perform(planned)
+        # Asked of the reply, since the class of what is no reply comes with aiohttp.
+        if isinstance(reply, dict):
+            return reply
+        return await self._follow(client, operation, request, held, reply)
+
+    async def aclose(self) -> None:
+        try:
+            for session in self._sessions:
+                await session.aclose()
+        finally:
+            await self._boto3.aclose()
+
+    async def _follow(
+        self,
+        client: _LeanClient,
+        operation: str,
+        request: Request,
+        held: HeldConnection,
+        sent: Elsewhere,
+    ) -> Reply:
+        """Let boto3 ask at the right place, and add our tries to what it tells of its own."""
+        from botocore.exceptions import ClientError
+
+        assert client.service is not None, "somebody was sent elsewhere"
+        leave = client.service.protocol.leave_to_the_sdk
+        try:
+            reply = await self._boto3.perform(client.sdk, operation, request, held)
+        except ClientError as error:
+            error.response["ResponseMetadata"]["RetryAttempts"] += sent.try_count
+            # A HEAD is told of an expired token in the same way as of another region.
+            if error.response.get("Error", {}).get("Code") != sent.code:
+                leave(request)
+            raise
+        leave(request)
+        reply["ResponseMetadata"]["RetryAttempts"] += sent.try_count
+        return reply
+
+    async def _serve(self, service: str, sdk_client: Client) -> LeanService | None:
+        assert self._build is not None, "a transport is opened before it connects"
+        blueprint = await in_thread(self._build, service, sdk_client, self._settings)
+        if blueprint is None:
+            return None
+        session = blueprint.session()
+        self._sessions.append(session)
+        return blueprint.service(session, self._clock)
+
+
+def _load() -> Build:
+    """Import what the calls need, so that none of it is read on the event loop."""
+    check_versions(TransportKind.LEAN)
+    try:
+        import aiohttp  # noqa: F401
+        import boto3  # noqa: F401
+    except ImportError as error:
+        raise PACKAGES.missing(error.name or "aiohttp") from error
+    from .lean.http_session import check_aiohttp
+    from .lean.service import blueprint_of
+
+    check_aiohttp()
+    return blueprint_of
+
+
+# Which transport the settings choose; the only module that knows all of them.
+
+_KINDS: Final[Mapping[TransportKind, Callable[[AwsSettings], Sdk]]] = {
+    TransportKind.BOTO3: Boto3,
+    TransportKind.AIOBOTO3: Aioboto3,
+    TransportKind.LEAN: Lean,
+}
+
+
+def transport_for(settings: AwsSettings, clock: Clock = SYSTEM_CLOCK) -> Transport:
+    """Make the transport that the settings choose. No SDK is imported, and nothing opened yet."""
+    return SdkTransport(_KINDS[settings.transport](settings), settings, clock)

@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
-from .record import LEASED, READY, LeaseBatch, LockedSession, OrderingGroup, Record
-from .settings import EngineSettings
+from .record import LEASED, READY, EngineSettings, LeaseBatch, LockedSession, OrderingGroup, Record
 
 # Below this many void offers forming the heap anew costs more than it frees.
 _WORTH_SWEEPING = 64

@@ -21,7 +21,7 @@ from pump.outcome import ABANDON, Action
 from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec
 
-from .._kit.redrive import dead_letter
+from .._kit.queues import dead_letter
 from .journal import (
     AnsweredRequest,
     Declared,
@@ -39,8 +39,7 @@ from .journal import (
     SentEntry,
     Settled,
 )
-from .record import Arrival, Detached, Lapse, LeaseBatch, Record
-from .settings import EngineSettings, is_bare
+from .record import Arrival, Detached, EngineSettings, Lapse, LeaseBatch, Record, is_bare
 from .state import QueueState
 
 # A redrive whose write failed is tried again after this long.

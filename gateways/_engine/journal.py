@@ -14,8 +14,16 @@ from msgspec import Struct
 
 from pump.message import Message
 
-from .record import Arrival, Detached, Extension, Lapse, LeaseBatch, LockedSession, Record
-from .settings import EngineSettings
+from .record import (
+    Arrival,
+    Detached,
+    EngineSettings,
+    Extension,
+    Lapse,
+    LeaseBatch,
+    LockedSession,
+    Record,
+)
 
 
 class AnsweredRequest(Struct, frozen=True):

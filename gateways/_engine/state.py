@@ -27,6 +27,7 @@ from .record import (
     READY,
     Arrival,
     Detached,
+    EngineSettings,
     Extension,
     Lapse,
     LeaseBatch,
@@ -34,7 +35,6 @@ from .record import (
     Record,
     Return,
 )
-from .settings import EngineSettings
 
 
 class QueueState:

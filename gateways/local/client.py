@@ -20,7 +20,7 @@ from pump.ports import QueueStats
 from pump.subscription import MakeChannels, QueueSpec
 
 from .._engine.ports import Grant
-from .._engine.settings import EngineSettings, is_bare
+from .._engine.record import EngineSettings, is_bare
 from . import codec, wire
 from .dispatcher import RequestDispatcher
 

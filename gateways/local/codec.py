@@ -12,8 +12,7 @@ from pump import headers
 from pump.errors import MappingError
 from pump.message import Message, pack, unpack
 
-from .._engine.record import Record
-from .._engine.settings import EngineSettings
+from .._engine.record import EngineSettings, Record
 
 __all__ = [
     "pack",

@@ -12,8 +12,7 @@ from pump.message import Delivery
 
 from .._engine.engine import QueueEngine
 from .._engine.journal import AnsweredRequest as Origin
-from .._engine.ports import Grant
-from .._engine.sessions import EngineSessions
+from .._engine.ports import EngineSessions, Grant
 from . import codec, wire
 
 Answered = Callable[[wire.Answer], None]

@@ -26,16 +26,15 @@ from .._engine.ports import (
     EngineAdmin,
     EngineConsumer,
     EngineProducer,
+    EngineSessions,
     Grant,
     SessionBroker,
     accept,
 )
-from .._engine.sessions import EngineSessions
 from .._sqlite.database import Database, Statement, to_the_end, translate
 from .client import ClientSessions, LocalClient
 from .dispatcher import RequestDispatcher
-from .journal import SCHEMA, SqliteJournal
-from .recovery import Recovered, recover
+from .journal import SCHEMA, Recovered, SqliteJournal, recover
 from .server import DataFolder, LocalServer
 
 DEFAULT_PATH = ".pumphouse/queues"

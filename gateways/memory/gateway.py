@@ -20,9 +20,9 @@ from .._engine.ports import (
     EngineConsumer,
     EngineProducer,
     EngineSession,
+    EngineSessions,
     accept,
 )
-from .._engine.sessions import EngineSessions
 
 CAPABILITIES = attrs.evolve(ENGINE, gateway="memory", has_sessions=True, has_session_choice=True)
 

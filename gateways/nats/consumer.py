@@ -14,14 +14,12 @@ from pump.subscription import Subscription
 
 from .connection import JetStream
 from .errors import RequestRefused
-from .hand_backs import HandBacks
 from .link import Link, ServerRequest
 from .names import CONSUMER, NATS
 from .pulls import Arrived, Ending, Fetched, Wish, delivery_of, fetch
 from .queue_settings import KnownQueues, NatsQueueFacts, NatsQueueSettings
-from .receipts import Receipts, subject_of
-from .redrive import Limit, Redrive
-from .settling import NatsSettling, lease_of
+from .receipts import HandBacks, Receipts, subject_of
+from .settling import Limit, NatsSettling, Redrive, lease_of
 
 _MAX_LOOKS = 3
 """How often a consumer that is not there is looked for, or made, before it is an error."""

@@ -17,6 +17,7 @@ from pump.clock import Clock
 from pump.errors import ConfigurationError, UnsupportedOperation
 from pump.subscription import QueueSpec
 
+from .._kit.queues import check_redrive
 from .connection import NANOSECONDS, ApiError, JetStream, fault_of, nanoseconds
 from .errors import CONSUMER_EXISTS, CONSUMER_NAME_TAKEN, CONSUMER_NOT_FOUND
 from .names import CONSUMER, DEFAULT_LEASE_S, GRACE_S, MAX_WAITING, NATS, QueueNames
@@ -59,7 +60,7 @@ class NatsQueueSettings:
                 "ordering=lifo",
                 "a stream is read oldest first; use the memory, local or s3 gateway",
             )
-        _check_redrive(spec)
+        check_redrive(spec)
         options = dict(spec.options)
         if unknown := sorted(set(options) - set(_OPTIONS)):
             raise ConfigurationError(
@@ -162,20 +163,6 @@ class NatsQueueSettings:
             return ""
         has = "one message" if consumer.get("max_ack_pending") == 1 else "many messages"
         return f"it has {has} in flight at a time, ordering_guarantee={self.is_strict} needs other"
-
-
-def _check_redrive(spec: QueueSpec) -> None:
-    limit = spec.max_receive_count
-    if limit is None:
-        return
-    if limit < 1:
-        raise ConfigurationError("QueueSpec.max_receive_count", limit, "use 1 or more")
-    if not spec.dead_letter_queue or spec.dead_letter_queue == spec.name:
-        raise ConfigurationError(
-            "QueueSpec.dead_letter_queue",
-            spec.dead_letter_queue,
-            "max_receive_count needs another queue to move messages to",
-        )
 
 
 def _flag(value: object) -> bool:

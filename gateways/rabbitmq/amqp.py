@@ -28,8 +28,8 @@ from yarl import URL
 
 from pump.errors import MessageTooLarge
 
-from .leases import Outstanding
 from .settings import RabbitMQSettings
+from .settling import Outstanding
 from .wire import Parcel
 
 PERSISTENT = 2

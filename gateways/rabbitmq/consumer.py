@@ -13,12 +13,11 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import Refusal, Settlement
 
-from .._kit.tasks import BackgroundTasks
+from .._kit.connection import BackgroundTasks
 from .connection import RabbitMQLink, close_channel
 from .errors import Where, fault_of, translated
-from .leases import Outstanding, RabbitMQLease, Terms
 from .names import RECEIVE_BATCH
-from .settling import RabbitMQSettling, hand_back
+from .settling import Outstanding, RabbitMQLease, RabbitMQSettling, Terms, hand_back
 from .wire import attempt_of, decode, native_of
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ from .connection import RabbitMQLink, close_channel
 from .errors import Where, translated
 from .names import beside, session_queue, sessions_name
 from .publisher import Addressed
-from .registry import RegistryEntry
-from .topology import Topology, arguments_of, first_error, session_arguments
+from .topology import RegistryEntry, Topology, arguments_of, first_error, session_arguments
 from .wire import Parcel
 
 if TYPE_CHECKING:

@@ -30,10 +30,10 @@ from pump.observability.log import get_logger
 
 from .connection import MAX_PAUSE_S, RabbitMQLink, close_channel, look_at
 from .errors import Where, translated
-from .leases import Outstanding
 from .names import session_lock, session_queue
-from .registry import RegistryEntry
 from .session_index import ConsumerSessionLocks, SessionIndex
+from .settling import Outstanding
+from .topology import RegistryEntry
 from .wire import Parcel, decode, sorted_in
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pump.findings import Finding, error, error_from, ok, warning
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 
 from .._aws.errors import RequestRefused, SettingRefused, permission_for
-from .._aws.transport import Transport
+from .._aws.sdk_transport import Transport
 from .layout import QueueDescription
 from .queue_options import Wanted, differences
 from .queues import QueueCache, QueueEnvironment

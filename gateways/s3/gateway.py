@@ -17,7 +17,6 @@ from pump.errors import (
     ConfigurationError,
     GatewayError,
     MessageTooLarge,
-    QueueNotFound,
     UnsupportedOperation,
 )
 from pump.findings import Finding, HandlerTimes
@@ -29,12 +28,13 @@ from pump.tasks import in_thread
 
 from .._aws import sdk
 from .._aws.errors import SettingRefused
-from .._aws.factory import transport_for
+from .._aws.sdk import transport_for
+from .._aws.sdk_transport import Transport
 from .._aws.settings import TransportKind
-from .._aws.transport import Transport
+from .._kit.queues import stats_of_all
 from .._kit.versions import Packages
 from .doctor import examine
-from .limits import MAX_BODY_BYTES, capabilities_of
+from .layout import MAX_BODY_BYTES, capabilities_of
 from .queue_options import Wanted
 from .queues import QueueCache, QueueEnvironment
 from .settings import S3Settings
@@ -184,9 +184,6 @@ def from_url(url: str, clock: Clock | None = None) -> Gateway:
 
 # Administration of queues in objects: makes, checks, lists and empties them.
 
-MAX_LOOKS = 8
-"""How many queues are looked into at once."""
-
 
 class S3Admin:
     """Looks after the queues below a gateway's prefix."""
@@ -202,18 +199,7 @@ class S3Admin:
 
     async def queues(self) -> Sequence[QueueStats]:
         """Every queue below the prefix, by name; each is listed, which costs a request or more."""
-        gate = asyncio.Semaphore(MAX_LOOKS)
-        try:
-            async with asyncio.TaskGroup() as group:
-                looks = [
-                    group.create_task(self._look(name, gate), name="pumphouse-s3-stats")
-                    async for name in self._queues.names()
-                ]
-        except ExceptionGroup as failures:
-            # The others were cancelled, or failed of the same cause.
-            raise failures.exceptions[0] from None
-        found = [stats for look in looks if (stats := look.result()) is not None]
-        return sorted(found, key=lambda stats: stats.name)
+        return await stats_of_all(self._queues.names(), self.stats, gateway="pumphouse-s3")
 
     async def stats(self, queue: str) -> QueueStats:
         return await (await self._queues.of(queue)).stats()
@@ -223,14 +209,6 @@ class S3Admin:
 
     async def purge(self, queue: str) -> int:
         return await (await self._queues.of(queue)).purge()
-
-    async def _look(self, name: str, gate: asyncio.Semaphore) -> QueueStats | None:
-        async with gate:
-            try:
-                return await self.stats(name)
-            except QueueNotFound:
-                # Removed since it was listed.
-                return None
 
 
 # The consumer of one queue in objects.

@@ -14,6 +14,7 @@ from pump.capabilities import OrderingMode
 from pump.errors import ConfigurationError, ConnectionFailed, QueueMismatch, QueueNotFound
 from pump.subscription import QueueSpec
 
+from .._kit.queues import check_redrive
 from .layout import Layout, QueueDescription, QueueKeys
 from .store.objects import FoundObject, Get, Missing, Put, Reply, Steps, Unknown, WrittenObject
 
@@ -43,7 +44,7 @@ class Wanted:
                 True,
                 "newest-first has no order to guarantee; use FIFO, or drop the guarantee",
             )
-        _check_redrive(spec)
+        check_redrive(spec)
         _check_options(spec.options)
         wanted = cls(
             spec=spec,
@@ -100,20 +101,6 @@ def _check_name(name: str) -> None:
     if len(quote(name, safe="", errors="replace")) > MAX_NAME_BYTES:
         remedy = f"use a shorter one: it has {MAX_NAME_BYTES} bytes in a key, as a URL spells it"
         raise ConfigurationError("QueueSpec.name", name, remedy)
-
-
-def _check_redrive(spec: QueueSpec) -> None:
-    limit = spec.max_receive_count
-    if limit is None:
-        return
-    if limit < 1:
-        raise ConfigurationError("QueueSpec.max_receive_count", limit, "use 1 or more")
-    if not spec.dead_letter_queue or spec.dead_letter_queue == spec.name:
-        raise ConfigurationError(
-            "QueueSpec.dead_letter_queue",
-            spec.dead_letter_queue,
-            "max_receive_count needs another queue to move messages to",
-        )
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

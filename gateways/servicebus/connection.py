@@ -18,7 +18,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.tasks import in_thread
 
-from .._kit.tasks import BackgroundTasks
+from .._kit.connection import BackgroundTasks
 from .._kit.versions import Packages
 from .errors import ServiceBusTarget, fault_of
 from .names import MAX_TRIES

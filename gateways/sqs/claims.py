@@ -39,7 +39,7 @@ from pump.message import Message
 from pump.tasks import in_thread
 
 from .._aws.errors import ObjectNotFound
-from .._aws.transport import Transport
+from .._aws.sdk_transport import Transport
 from .calls import MAX_BYTES
 from .wire import encode
 

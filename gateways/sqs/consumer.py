@@ -19,13 +19,18 @@ from pump.observability.log import get_logger
 from pump.outcome import ABANDON, Action, Defer, Refusal, Settlement
 from pump.subscription import Subscription
 
-from .._aws.transport import Polling, Reply
-from .address import QueueAddress
-from .calls import MAX_BATCH, MAX_LONG_POLL_S, QueueCalls, receive_request, whole_seconds
+from .._aws.sdk_transport import Polling, Reply
+from .calls import (
+    MAX_BATCH,
+    MAX_LONG_POLL_S,
+    QueueAddress,
+    QueueCalls,
+    receive_request,
+    whole_seconds,
+)
 from .claims import Claims
-from .inbound import ClaimedBodies, SqsReceipts, deliveries_of
 from .queue_settings import QueueOptions
-from .settling import SqsSettling
+from .settling import ClaimedBodies, SqsReceipts, SqsSettling, deliveries_of
 
 _log = get_logger("gateways.sqs")
 _DOUBT_S = 1.0

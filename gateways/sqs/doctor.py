@@ -14,9 +14,8 @@ from pump.errors import AccessDenied, ConfigurationError, PumpError, QueueNotFou
 from pump.findings import Finding, HandlerTimes, error, error_from, ok, warning
 from pump.subscription import DeadLetter, FailureStrategy, MakeChannels, QueueSpec, Subscription
 
-from .._aws.transport import Transport
-from .address import FIFO_SUFFIX, QueueAddress, QueueUrls
-from .calls import QueueCalls
+from .._aws.sdk_transport import Transport
+from .calls import FIFO_SUFFIX, QueueAddress, QueueCalls, QueueUrls
 from .queue_settings import MAX_RETENTION, QueueSettings, whole_seconds
 
 # Diagnosis: what an operator should know of a subscription's queues, from facts. Pure.

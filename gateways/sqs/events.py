@@ -19,12 +19,10 @@ from pump.outcome import Ack, Defer, Refusal, Settlement
 from pump.ports import PushedRecord
 from pump.subscription import Subscription
 
-from .address import QueueAddress
-from .calls import QueueCalls
+from .calls import QueueAddress, QueueCalls
 from .claims import Claims
-from .inbound import ClaimedBodies, SqsReceipts, deliveries_of
 from .queue_settings import QueueOptions
-from .settling import SqsSettling
+from .settling import ClaimedBodies, SqsReceipts, SqsSettling, deliveries_of
 
 _SOURCE: Final = "aws:sqs"
 # A function runs 15 minutes at most, after Lambda waited up to 5 for its batch to fill. Of the 12

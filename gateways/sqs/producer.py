@@ -21,8 +21,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
 from .._aws.errors import entry_fault
-from .address import QueueAddress
-from .calls import MAX_BATCH, MAX_BYTES, MAX_DELAY_S, QueueCalls, whole_seconds
+from .calls import MAX_BATCH, MAX_BYTES, MAX_DELAY_S, QueueAddress, QueueCalls, whole_seconds
 from .claims import Claims
 from .wire import SendEntry, encode, entry_request
 

@@ -14,8 +14,7 @@ from pump.capabilities import OrderingMode
 from pump.errors import ConfigurationError, UnsupportedOperation
 from pump.subscription import QueueSpec
 
-from .address import FIFO_SUFFIX, QueueAddress
-from .calls import MAX_BYTES, MAX_DELAY_S, MAX_VISIBILITY_S
+from .calls import FIFO_SUFFIX, MAX_BYTES, MAX_DELAY_S, MAX_VISIBILITY_S, QueueAddress
 from .topics import TopicSubscription, is_own_statement
 
 MAX_RECEIVE_COUNT = 1000

@@ -26,8 +26,7 @@ from pump.outcome import ABANDON, Abandon, Ack, Defer, Refusal, Settlement
 from pump.ports import ConsumerPort
 from pump.subscription import Subscription
 
-from .address import QueueAddress
-from .calls import MAX_BATCH, MAX_VISIBILITY_S, SQS, whole_seconds
+from .calls import MAX_BATCH, MAX_VISIBILITY_S, SQS, QueueAddress, whole_seconds
 from .wire import encode
 
 _log = get_logger("gateways.sqs")

@@ -12,8 +12,8 @@ import attrs
 
 from pump.errors import AccessDenied, ConfigurationError, QueueNotFound
 
-from .._aws.transport import Transport
-from .address import FIFO_SUFFIX
+from .._aws.sdk_transport import Transport
+from .calls import FIFO_SUFFIX
 
 SID_PREFIX = "pumphouse-"
 

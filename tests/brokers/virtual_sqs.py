@@ -11,8 +11,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from gateways._aws.factory import transport_for
-from gateways._aws.sdk import Boto3
+from gateways._aws.sdk import Boto3, transport_for
 from gateways._aws.sdk_transport import SdkTransport
 from gateways.sqs import SqsGateway, SqsSettings
 from gateways.sqs_server.server import SqsServer

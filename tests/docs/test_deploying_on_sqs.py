@@ -15,8 +15,8 @@ import pytest
 from botocore import xform_name
 
 from gateways._aws.errors import permission_for
-from gateways._aws.factory import transport_for
-from gateways._aws.transport import Polling, Reply, Request, Transport
+from gateways._aws.sdk import transport_for
+from gateways._aws.sdk_transport import Polling, Reply, Request, Transport
 from gateways.sqs import AwsSettings, ClaimCheck, Credentials, SqsGateway, SqsSettings
 from gateways.sqs.queue_settings import QueueSettings
 from pump.message import Message

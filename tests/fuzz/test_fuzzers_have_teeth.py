@@ -51,7 +51,7 @@ DEFECTS: list[tuple[Any, str, str, Callable[..., bool]]] = [
      lambda notification: notification.Subject != "s"),
     (test_sqs_messages, "event: spoilt", "gateways.sqs.events._binary",
      lambda text: text != "AP8="),
-    (test_sqs_messages, "address: spoilt", "gateways.sqs.address._checked_name",
+    (test_sqs_messages, "address: spoilt", "gateways.sqs.calls._checked_name",
      lambda name, given: not name.isascii()),
     (test_sqs_messages, "claim: spoilt", "gateways.sqs.claims._decode",
      lambda header: '"size": 3' not in header and '"size"' in header),

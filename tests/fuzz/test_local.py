@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateways._engine.engine import QueueEngine
-from gateways._engine.settings import EngineSettings
+from gateways._engine.record import EngineSettings
 from gateways.local import LocalGateway, codec, wire
 from gateways.local.dispatcher import RequestDispatcher
 from pump import errors

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gateways._aws.errors import ObjectNotFound
-from gateways.sqs.address import QueueAddress
+from gateways.sqs.calls import QueueAddress
 from gateways.sqs.claims import ClaimCheck
 from gateways.sqs.events import PushedMessages, is_from, records_of
-from gateways.sqs.inbound import deliveries_of
+from gateways.sqs.settling import deliveries_of
 from gateways.sqs.topics import TopicSubscription, permitting
 from gateways.sqs.wire import ATTRIBUTE, decode, encode, foreign, texts, unwrap
 from pump.errors import ConfigurationError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from gateways._engine.settings import EngineSettings
+from gateways._engine.record import EngineSettings
 
 
 @attrs.define(eq=False)

@@ -8,8 +8,7 @@ import attrs
 from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateways._engine.record import LeaseBatch, LockedSession, Record
-from gateways._engine.settings import EngineSettings
+from gateways._engine.record import EngineSettings, LeaseBatch, LockedSession, Record
 from gateways._engine.state import QueueState
 from pump.message import Message
 from pump.outcome import ABANDON, ACK, Action, Defer

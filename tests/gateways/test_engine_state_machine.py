@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateways._engine.record import Lapse, Record
-from gateways._engine.settings import EngineSettings
+from gateways._engine.record import EngineSettings, Lapse, Record
 from gateways._engine.state import QueueState
 from pump.message import Message
 from pump.outcome import ABANDON, ACK, Action, Defer

@@ -17,8 +17,7 @@ from gateways._engine.engine import QueueEngine
 from gateways._engine.record import DELAYED, LEASED
 from gateways._sqlite.database import Database
 from gateways.local import LocalGateway
-from gateways.local.journal import SCHEMA, SqliteJournal
-from gateways.local.recovery import recover
+from gateways.local.journal import SCHEMA, SqliteJournal, recover
 from pump.capabilities import OrderingMode
 from pump.message import Message
 from pump.outcome import ABANDON, ACK, Defer

@@ -12,8 +12,7 @@ from gateways._engine.engine import QueueEngine
 from gateways._sqlite.database import Database
 from gateways.local import codec, wire
 from gateways.local.dispatcher import RequestDispatcher
-from gateways.local.journal import SCHEMA, SqliteJournal
-from gateways.local.recovery import recover
+from gateways.local.journal import SCHEMA, SqliteJournal, recover
 from pump.errors import InvalidReceipt, PumpError, QueueNotFound, StorageFailed
 from pump.message import Message
 from pump.outcome import ABANDON, ACK, Action, Defer

@@ -17,8 +17,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from gateways.sqs_server.engine import SqsEngine, open_store
-from gateways.sqs_server.model import NewMessage, QueueId
-from gateways.sqs_server.settings import SqsQueueSettings
+from gateways.sqs_server.model import NewMessage, QueueId, SqsQueueSettings
 from pump.clock import SYSTEM_CLOCK
 
 from .sqs_server_process import ServerProcess

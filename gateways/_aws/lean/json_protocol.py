@@ -13,7 +13,7 @@ import msgspec
 from botocore.parsers import ResponseParserError
 from yarl import URL
 
-from ..transport import Reply, Request
+from ..sdk_transport import Reply, Request
 from .http_session import Endpoint, HttpReply, Planned
 from .signing import Signable, canonical_path
 

@@ -19,8 +19,7 @@ import attrs
 from botocore.exceptions import FlexibleChecksumError
 from yarl import URL
 
-from ..sdk_transport import Client
-from ..transport import Reply, Request
+from ..sdk_transport import Client, Reply, Request
 from .http_session import Endpoint, HttpReply, Planned, endpoint_of
 from .signing import EMPTY_HASH, UNSIGNED_PAYLOAD, Signable
 

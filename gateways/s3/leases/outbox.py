@@ -11,7 +11,7 @@ import attrs
 from pump.errors import ConnectionFailed, MessageTooLarge, PumpError, QueueMismatch, SendFailed
 from pump.message import Message
 
-from ..limits import MAX_BODY_BYTES
+from ..layout import MAX_BODY_BYTES
 from .codec import (
     BatchContent,
     BatchedMessage,

@@ -18,7 +18,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 
-from ..._kit.redrive import dead_letter
+from ..._kit.queues import dead_letter
 from ..store.objects import FoundObject, WrittenObject
 from .codec import MessageId
 from .context import HeldLease, LeaseQueueContext

@@ -26,11 +26,10 @@ from pump.errors import ConnectionFailed, GatewayError
 
 from ..layout import Surroundings
 from ..store.objects import DRIFT, ObjectStore, Reply, Request, Steps, Unknown, WriteConflict, drive
-from .commit import Committed, Draft, commit
+from .commit import Committed, Draft, commit, sweep
 from .context import ReceiveAnswer, WaitingReceive, WaitingReceives, answer
 from .entries import UNCOUNTED, Adopt, Op, SendOperation, SettleOperation, Take, hold
 from .follower import Follower, clean, refresh
-from .segments import sweep
 from .state import Applied, Available, Result, SendResult, TakenMessage, Takings, configure
 
 _T = TypeVar("_T")

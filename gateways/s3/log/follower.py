@@ -19,8 +19,7 @@ from msgspec import Raw
 
 from pump.errors import GatewayError, StorageFailed, Throttled
 
-from ..._engine.record import LEASED, LeaseBatch, Record
-from ..._engine.settings import EngineSettings
+from ..._engine.record import LEASED, EngineSettings, LeaseBatch, Record
 from ..layout import QueueKeys
 from ..store.objects import FoundObject, Get, Missing, Remove, Same, Steps, Unknown, WriteConflict
 from . import codec

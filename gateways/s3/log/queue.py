@@ -16,11 +16,11 @@ from pump.observability.log import get_logger
 from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
 from pump.ports import QueueStats
 
-from ..._engine.settings import EngineSettings
-from ..._kit.redrive import dead_letter
-from ..layout import QueueDescription, S3QueueSettings, Surroundings
-from ..limits import MAX_BODY_BYTES
+from ..._engine.record import EngineSettings
+from ..._kit.queues import dead_letter
+from ..layout import MAX_BODY_BYTES, QueueDescription, S3QueueSettings, Surroundings
 from ..store.objects import DRIFT, drive
+from .commit import read_segment
 from .committer import Committer, Fulfilled, PacedStore, granted_s
 from .context import ReceiveAnswer, WaitingReceive, WaitingReceives
 from .entries import (
@@ -34,7 +34,6 @@ from .entries import (
     is_receipt,
 )
 from .follower import Follower
-from .segments import read_segment
 from .sending import Opened, SegmentCache, SegmentSender
 from .sessions import LoggedSession, LoggedSessions, Shop
 from .state import MOVE_S, Applied, PurgeResult, Refusals, TakenMessage, configure, stub

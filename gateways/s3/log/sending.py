@@ -21,9 +21,9 @@ from pump.message import Message, pack, unpack
 from ..layout import Surroundings
 from ..store.objects import drive
 from . import codec
+from .commit import write_segment
 from .committer import Committer, Fulfilled, PacedStore
 from .entries import Lot, SendOperation
-from .segments import write_segment
 from .state import SendResult
 
 SEGMENT_BYTES = 8 * 1024 * 1024

@@ -27,8 +27,16 @@ from pump.message import Message
 from pump.outcome import ABANDON, ACK, Action, Defer
 from pump.ports import QueueStats
 
-from ..._engine.record import DELAYED, LEASED, READY, LeaseBatch, LockedSession, Record, Return
-from ..._engine.settings import EngineSettings
+from ..._engine.record import (
+    DELAYED,
+    LEASED,
+    READY,
+    EngineSettings,
+    LeaseBatch,
+    LockedSession,
+    Record,
+    Return,
+)
 from ..._engine.state import QueueState
 from .entries import (
     UNCOUNTED,

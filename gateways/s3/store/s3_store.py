@@ -44,7 +44,7 @@ from ..._aws.errors import (
     permission_for,
     plain,
 )
-from ..._aws.transport import Reply as SdkReply, Transport
+from ..._aws.sdk_transport import Reply as SdkReply, Transport
 from .objects import (
     ConditionFailed,
     FoundObject,

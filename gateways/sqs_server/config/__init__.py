@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from .entry import InvalidLocalConfig, Problem
-from .loading import load_config
-from .model import LocalConfig, MappingConfig, QueueConfig
+from .loading import LocalConfig, MappingConfig, QueueConfig, load_config
 from .patterns import Filter
 
 __all__ = [

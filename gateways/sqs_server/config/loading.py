@@ -1,15 +1,17 @@
-"""Loading: from a file to a `LocalConfig`, or to an error that names every problem at once."""
+"""From a configuration file to a `LocalConfig`, or to an error that names every problem at once."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from ..model import DEFAULT_ACCOUNT, DEFAULT_REGION, FIFO_SUFFIX
-from ..settings import MAX_MESSAGE_BYTES
+import attrs
+
+from ..model import DEFAULT_ACCOUNT, DEFAULT_REGION, FIFO_SUFFIX, MAX_MESSAGE_BYTES, QueueId
 from .entry import (
     Entry,
     InvalidLocalConfig,
@@ -24,15 +26,116 @@ from .entry import (
     text,
     whole,
 )
-from .model import (
-    DEFAULT_CONCURRENCY,
-    DEFAULT_TIMEOUT_S,
-    DEFAULT_VISIBILITY_S,
-    LocalConfig,
-    MappingConfig,
-    QueueConfig,
-)
-from .patterns import read_filters
+from .patterns import Filter, read_filters
+
+# What a configuration file says, checked: queues to make and event-source mappings to run.
+
+DEFAULT_VISIBILITY_S: Final = 30
+DEFAULT_TIMEOUT_S: Final = 3
+"""Lambda's."""
+DEFAULT_CONCURRENCY: Final = 5
+"""With how many batches at once Lambda starts on a queue."""
+
+
+@attrs.frozen(kw_only=True)
+class QueueConfig:
+    """A queue to make. None leaves an attribute to SQS's default."""
+
+    name: str
+    visibility_timeout_s: int | None = None
+    delay_s: int | None = None
+    retention_s: int | None = None
+    wait_s: int | None = None
+    max_message_bytes: int | None = None
+    dead_letter_queue: str | None = None
+    max_receive_count: int | None = None
+    content_based_deduplication: bool | None = None
+    is_high_throughput: bool | None = None
+    tags: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def is_fifo(self) -> bool:
+        """Whether SQS takes it for a FIFO queue: by its name."""
+        return self.name.endswith(FIFO_SUFFIX)
+
+    def address(self, account: str = DEFAULT_ACCOUNT, region: str = DEFAULT_REGION) -> QueueId:
+        """Which queue it is, in an account and region."""
+        return QueueId(account, region, self.name)
+
+    def sqs_attributes(
+        self, account: str = DEFAULT_ACCOUNT, region: str = DEFAULT_REGION
+    ) -> Mapping[str, str]:
+        """As CreateQueue takes them; only what the file says, so that the rest may differ."""
+        numbers = {
+            "VisibilityTimeout": self.visibility_timeout_s,
+            "DelaySeconds": self.delay_s,
+            "MessageRetentionPeriod": self.retention_s,
+            "ReceiveMessageWaitTimeSeconds": self.wait_s,
+            "MaximumMessageSize": self.max_message_bytes,
+        }
+        found = {name: str(value) for name, value in numbers.items() if value is not None}
+        if self.is_fifo:
+            found["FifoQueue"] = "true"
+        if self.content_based_deduplication is not None:
+            found["ContentBasedDeduplication"] = _word(self.content_based_deduplication)
+        if self.is_high_throughput is not None:
+            found |= _HIGH_THROUGHPUT if self.is_high_throughput else _NORMAL_THROUGHPUT
+        if self.dead_letter_queue is not None:
+            target = QueueId(account, region, self.dead_letter_queue)
+            found["RedrivePolicy"] = json.dumps(
+                {"deadLetterTargetArn": target.arn, "maxReceiveCount": self.max_receive_count}
+            )
+        return found
+
+
+@attrs.frozen(kw_only=True)
+class MappingConfig:
+    """One event-source mapping: a queue, the function its messages go to, and how."""
+
+    queue: str
+    function: str
+    """`module:function`."""
+    batch_size: int = 10
+    batching_window_s: int = 0
+    reports_item_failures: bool = False
+    max_concurrency: int = DEFAULT_CONCURRENCY
+    filters: tuple[Filter, ...] = ()
+    """A message passes when one of them matches, or when there are none."""
+    timeout_s: int = DEFAULT_TIMEOUT_S
+    is_enabled: bool = True
+    reloads: bool = True
+    origin: str = "mappings[0]"
+    """File and key, for what can only go wrong later: `local.yaml: mappings[0]`."""
+
+    @property
+    def function_name(self) -> str:
+        """What the function is called in Lambda's terms: the last word of `function`."""
+        return self.function.rpartition(":")[2].rpartition(".")[2]
+
+
+@attrs.frozen(kw_only=True)
+class LocalConfig:
+    """A whole configuration file."""
+
+    queues: tuple[QueueConfig, ...] = ()
+    """Dead-letter queues stand before the queues that name them, also those the file only names."""
+    mappings: tuple[MappingConfig, ...] = ()
+    account: str = DEFAULT_ACCOUNT
+    region: str = DEFAULT_REGION
+    warnings: tuple[str, ...] = ()
+    """What works here, and would surprise on AWS or in the long run."""
+
+
+_HIGH_THROUGHPUT: Final = {
+    "DeduplicationScope": "messageGroup",
+    "FifoThroughputLimit": "perMessageGroupId",
+}
+_NORMAL_THROUGHPUT: Final = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"
+
 
 _ACCOUNT: Final = re.compile(r"\d{12}")
 _REGION: Final = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d+")

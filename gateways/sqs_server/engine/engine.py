@@ -18,9 +18,7 @@ from pump import headers
 from pump.clock import Clock, Timer
 
 from ..._sqlite.group_commit import Done
-from ..model import Accepted, NewMessage, QueueCounts, QueueId, Received
-from ..settings import SqsQueueSettings
-from .codec import PLAIN, attributes_of, corrupted_extra, unpack_extra
+from ..model import Accepted, NewMessage, QueueCounts, QueueId, Received, SqsQueueSettings
 from .entries import (
     Configured,
     Counted,
@@ -40,6 +38,7 @@ from .mover import DeadLetterMover, Upkeep
 from .queue import Queue, ReceiveTerms
 from .record import (
     GONE,
+    PLAIN,
     FileIdentity,
     MoveTask,
     NewMessages,
@@ -47,9 +46,12 @@ from .record import (
     SqsRecord,
     TakenBatch,
     TimedHold,
+    attributes_of,
+    corrupted_extra,
     handle_of,
     receipt_of,
     sequence_number,
+    unpack_extra,
 )
 
 _CORRUPTED = "Corrupted"

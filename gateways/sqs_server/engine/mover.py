@@ -16,10 +16,18 @@ from pump.clock import Clock
 from pump.errors import StorageFailed
 
 from ..model import QueueId
-from .codec import unpack_extra, with_receives
 from .entries import Deleted, Entry, MessagesMoved, TaskEndedEntry
 from .queue import Queue
-from .record import GONE, NO_SOURCE, NO_SUCH_QUEUE, MoveStatus, MoveTask, SqsRecord
+from .record import (
+    GONE,
+    NO_SOURCE,
+    NO_SUCH_QUEUE,
+    MoveStatus,
+    MoveTask,
+    SqsRecord,
+    unpack_extra,
+    with_receives,
+)
 
 # A dead letter whose write failed is tried again after this long, at the next receive.
 _RETRY_S = 1.0

@@ -14,8 +14,7 @@ import msgspec
 from pump.clock import Clock, Timer
 
 from ..errors import SqsError, over_limit
-from ..model import QueueId
-from ..settings import SqsQueueSettings
+from ..model import QueueId, SqsQueueSettings
 from .record import (
     IN_FLIGHT,
     LIMBO,

@@ -13,9 +13,7 @@ from itertools import count
 from math import inf
 from sys import intern
 
-from ..model import NewMessage, QueueCounts
-from ..settings import SqsQueueSettings
-from .codec import check_text, pack_extra
+from ..model import NewMessage, QueueCounts, SqsQueueSettings
 from .deduplication import (
     WINDOW_S,
     Attempts,
@@ -35,6 +33,8 @@ from .record import (
     SqsRecord,
     TakenBatch,
     TimedHold,
+    check_text,
+    pack_extra,
 )
 
 

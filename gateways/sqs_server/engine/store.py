@@ -24,11 +24,18 @@ from pump.tasks import in_thread
 from ..._sqlite.database import Database, Statement, to_the_end, translate
 from ..._sqlite.group_commit import Done, GroupCommit
 from .engine import SqsEngine
-from .entries import Entry, NullStore, Store
-from .leases import LeaseFile, NotedLease, lease_paths, read_leases
+from .entries import FORGET_ORPHANS, KEY, SCHEMA, Entry, NullStore, Store, statements_of
 from .record import FileIdentity, SqsRecord, TimedHold
-from .recovery import Corrupted, RecoveredState, recover, set_aside
-from .statements import FORGET_ORPHANS, KEY, SCHEMA, statements_of
+from .recovery import (
+    Corrupted,
+    LeaseFile,
+    NotedLease,
+    RecoveredState,
+    lease_paths,
+    read_leases,
+    recover,
+    set_aside,
+)
 
 _log = get_logger("gateways.sqs_server")
 

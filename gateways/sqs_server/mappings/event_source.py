@@ -28,14 +28,22 @@ from pump.errors import StorageFailed
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
-from ..config.model import MappingConfig
+from ..config.loading import MappingConfig
 from ..config.patterns import passes
 from ..engine import ReceiptProblem
 from ..errors import SqsError
 from ..model import Attribute, QueueId, Received
 from ..operations.message_attributes import attributes_digest, body_digest
-from .function_code import FunctionCode, describe
-from .invoking import Failed, Invoker, MalformedResponse, Returned, failed_ids, make_context
+from .invoking import (
+    Failed,
+    FunctionCode,
+    Invoker,
+    MalformedResponse,
+    Returned,
+    describe,
+    failed_ids,
+    make_context,
+)
 
 _log = get_logger("gateways.sqs_server")
 

@@ -25,8 +25,7 @@ from ..errors import (
     resource_not_found,
     too_many_entries_in_batch_request,
 )
-from ..model import QueueId
-from ..settings import SqsQueueSettings
+from ..model import QueueId, SqsQueueSettings
 
 if TYPE_CHECKING:
     from ..engine import Queue, SqsEngine

@@ -15,8 +15,7 @@ import attrs
 from pump.clock import Clock
 
 from ..errors import invalid_attribute_value, invalid_value, missing_parameter, over_limit
-from ..model import QueueId, partition_of
-from ..settings import SqsQueueSettings
+from ..model import QueueId, SqsQueueSettings, partition_of
 from .parameters import Changes, text, texts
 
 if TYPE_CHECKING:

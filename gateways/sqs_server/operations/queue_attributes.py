@@ -20,9 +20,10 @@ from ..errors import (
     invalid_attribute_value,
     invalid_value,
 )
-from ..model import QueueCounts, QueueId
-from ..settings import (
+from ..model import (
     MAX_MESSAGE_BYTES,
+    QueueCounts,
+    QueueId,
     RedriveAllowPolicy,
     RedrivePermission,
     RedrivePolicy,

@@ -20,8 +20,7 @@ from ..errors import (
     queue_deleted_recently,
     queue_name_exists,
 )
-from ..model import FIFO_SUFFIX, QueueId
-from ..settings import SqsQueueSettings
+from ..model import FIFO_SUFFIX, QueueId, SqsQueueSettings
 from .parameters import (
     Changes,
     Parameters,

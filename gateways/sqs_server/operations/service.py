@@ -14,11 +14,10 @@ from pump.clock import Clock
 from ..engine import MoveStatus, MoveTask
 from ..errors import invalid_parameter_value, resource_not_found, unknown_operation
 from ..model import QueueId
+from .messages import ReceiptOperations, Receiving, Sending
 from .parameters import Changes, find_by_arn, number_within, text
 from .permissions import Permissions
 from .queues import QueueOperations, Tags
-from .receiving import ReceiptOperations, Receiving
-from .sending import Sending
 
 if TYPE_CHECKING:
     from ..engine import Queue, SqsEngine

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from ..errors import SqsError, missing_action, serialization_exception, unknown_operation
-from . import aws_json, aws_query, query_json, xml_answer
+from . import aws_json, aws_query, xml_answer
 from .call import Call, HttpAnswer, base_url_of, identify, trace_of
 from .catalog import OPERATIONS
 
@@ -75,7 +75,7 @@ def render(call: Call, result: Mapping[str, Any], request_id: str | None = None)
     if call.is_json:
         write = aws_json.write_result
     else:
-        write = query_json.write_result if call.accepts_json else xml_answer.write_result
+        write = aws_query.write_json_result if call.accepts_json else xml_answer.write_result
     return write(call.operation, result, request_id or str(uuid4()))
 
 
@@ -87,7 +87,7 @@ def render_error(
         write = aws_json.write_error
     # AWS has no JSON for a request without an action.
     elif accepts_json(headers) and error.query_code != "MissingAction":
-        write = query_json.write_error
+        write = aws_query.write_json_error
     else:
         write = xml_answer.write_error
     return write(error, request_id or str(uuid4()))

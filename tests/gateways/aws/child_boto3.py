@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import sys
 
-from gateways._aws.factory import transport_for
+from gateways._aws.sdk import transport_for
+from gateways._aws.sdk_transport import Polling
 from gateways._aws.settings import AwsSettings, Credentials, TransportKind
-from gateways._aws.transport import Polling
 from pump.errors import ConnectionFailed
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import botocore.session
 import pytest
 
-from gateways._aws.factory import transport_for
+from gateways._aws.sdk import transport_for
+from gateways._aws.sdk_transport import Transport
 from gateways._aws.settings import AwsSettings, Credentials, TransportKind
-from gateways._aws.transport import Transport
 from pump.clock import SYSTEM_CLOCK, Clock
 
 from .fake_aws import FakeAws

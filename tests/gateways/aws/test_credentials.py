@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateways._aws.transport import Reply, Transport
+from gateways._aws.sdk_transport import Reply, Transport
 from pump.errors import (
     AccessDenied,
     ConfigurationError,

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from gateways._aws.errors import ObjectNotFound, RequestRefused
+from gateways._aws.sdk_transport import Polling, Reply, Transport
 from gateways._aws.settings import TransportKind
-from gateways._aws.transport import Polling, Reply, Transport
 from pump.errors import ConnectionFailed, PoolExhausted, QueueNotFound
 from pump.testing.virtual_clock import VirtualClock
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from gateways._aws.sdk_transport import Polling, Reply, Transport
 from gateways._aws.settings import TransportKind
-from gateways._aws.transport import Polling, Reply, Transport
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConnectionFailed
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
-from gateways._aws.transport import Reply, Transport
+from gateways._aws.sdk_transport import Reply, Transport
 from pump.errors import AccessDenied, ConnectionFailed, CredentialsExpired, PumpError, Throttled
 
 from .conftest import Connect

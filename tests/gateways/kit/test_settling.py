@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from gateways._kit.leases import Lease, Leases
-from gateways._kit.settling import Failures, LeaseSettler
+from gateways._kit.leases import Failures, Lease, Leases, LeaseSettler
 from pump.errors import GatewayError, InvalidReceipt, LeaseLost, Throttled
 from pump.message import Delivery
 from pump.outcome import Settlement

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateways._kit.tasks import BackgroundTasks
+from gateways._kit.connection import BackgroundTasks
 from pump.errors import ConnectionFailed
 from pump.testing import VirtualClock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateways.nats.hand_backs import attempt_after, key_of
+from gateways.nats.receipts import attempt_after, key_of
 from gateways.nats.wire import NatsArrival
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gateways.rabbitmq.admin import lease_findings
+from gateways.rabbitmq.gateway import lease_findings
 from pump.findings import Level
 from pump.testing.builders import a_subscription
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from gateways.rabbitmq.leases import Acks, Outstanding
+from gateways.rabbitmq.settling import Acks, Outstanding
 
 
 def with_tags(*tags: int) -> Outstanding:

@@ -11,8 +11,7 @@ import pytest
 from pamqp.commands import Basic
 
 from gateways.rabbitmq.amqp import Channel
-from gateways.rabbitmq.leases import Outstanding, RabbitMQLease, Terms
-from gateways.rabbitmq.settling import RabbitMQSettling
+from gateways.rabbitmq.settling import Outstanding, RabbitMQLease, RabbitMQSettling, Terms
 from gateways.rabbitmq.topology import Topology
 from gateways.rabbitmq.wire import Parcel, attempt_of
 from pump.clock import yield_to_loop

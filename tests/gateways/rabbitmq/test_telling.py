@@ -9,7 +9,7 @@ import pamqp.frame
 from pamqp.commands import Basic
 
 from gateways.rabbitmq import amqp
-from gateways.rabbitmq.leases import Outstanding
+from gateways.rabbitmq.settling import Outstanding
 from pump.clock import yield_to_loop
 
 from .fake_channel import FakeChannel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateways.servicebus.leases import LockTerms, ServiceBusLease, ServiceBusLeases
+from gateways.servicebus.settling import LockTerms, ServiceBusLease, ServiceBusLeases
 from gateways.servicebus.wire import ServiceBusArrival, ServiceBusParcel
 from pump.message import Delivery, Message
 from pump.testing import VirtualClock

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateways._kit.tasks import BackgroundTasks
+from gateways._kit.connection import BackgroundTasks
 from gateways.servicebus.tap import ReceiveLink
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConnectionFailed

@@ -16,7 +16,7 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from hypothesis import example, given, strategies as st
 
 from gateways.servicebus import sdk
-from gateways.servicebus.leases import delivery_of
+from gateways.servicebus.settling import delivery_of
 from gateways.servicebus.wire import (
     ATTEMPTS,
     ATTEMPTS_OF,

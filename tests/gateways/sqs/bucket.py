@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateways._aws.errors import ObjectNotFound
-from gateways._aws.transport import Polling
+from gateways._aws.sdk_transport import Polling
 from gateways.sqs.claims import ClaimCheck, Claims
 from pump.message import Message
 

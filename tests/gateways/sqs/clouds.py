@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gateways._aws.factory import transport_for
+from gateways._aws.sdk import transport_for
+from gateways._aws.sdk_transport import Polling, Reply, Request, Transport
 from gateways._aws.settings import AwsSettings, Credentials, TransportKind
-from gateways._aws.transport import Polling, Reply, Request, Transport
-from gateways.sqs.address import QueueUrls
-from gateways.sqs.admin import SqsAdmin
+from gateways.sqs.calls import QueueUrls
+from gateways.sqs.gateway import SqsAdmin
 from pump.clock import SYSTEM_CLOCK, Clock
 from pump.subscription import MakeChannels, QueueSpec
 

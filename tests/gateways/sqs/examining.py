@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from gateways._aws.errors import RequestRefused
-from gateways._aws.transport import Reply, Request
+from gateways._aws.sdk_transport import Reply, Request
 from gateways.sqs.doctor import examine
 from pump import Command, Subscription
 from pump.errors import AccessDenied

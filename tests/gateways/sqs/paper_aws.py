@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
-from gateways._aws.transport import Polling, Reply, Request
+from gateways._aws.sdk_transport import Polling, Reply, Request
 from pump.errors import QueueMismatch, QueueNotFound
 
 ACCOUNT = "123456789012"

@@ -7,9 +7,8 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
-from gateways._aws.transport import Polling, Reply, Request
-from gateways.sqs.address import QueueUrls
-from gateways.sqs.calls import QueueCalls
+from gateways._aws.sdk_transport import Polling, Reply, Request
+from gateways.sqs.calls import QueueCalls, QueueUrls
 from gateways.sqs.wire import encode, entry_request
 from pump.message import Message
 

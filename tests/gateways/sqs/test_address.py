@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from hypothesis import given, strategies as st
 
-from gateways._aws.transport import Polling, Reply, Request
-from gateways.sqs.address import QueueAddress, QueueUrls
+from gateways._aws.sdk_transport import Polling, Reply, Request
+from gateways.sqs.calls import QueueAddress, QueueUrls
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError, ConnectionFailed, QueueNotFound
 

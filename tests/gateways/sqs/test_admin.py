@@ -13,7 +13,7 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from gateways._aws.transport import Reply, Request
+from gateways._aws.sdk_transport import Reply, Request
 from pump.capabilities import OrderingMode
 from pump.errors import (
     ConfigurationError,

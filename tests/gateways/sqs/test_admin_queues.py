@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateways._aws.transport import Polling, Reply, Request
-from gateways.sqs.admin import MAX_LOOKS
+from gateways._aws.sdk_transport import Polling, Reply, Request
+from gateways._kit.queues import MAX_LOOKS
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import AccessDenied, QueueNotFound, UnsupportedOperation
 

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from gateways._aws.errors import ObjectNotFound
-from gateways._aws.factory import transport_for
+from gateways._aws.sdk import transport_for
 from gateways._aws.settings import AwsSettings, Credentials, TransportKind
 from gateways.sqs.calls import MAX_BYTES
 from gateways.sqs.claims import ClaimCheck, Claims

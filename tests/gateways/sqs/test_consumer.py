@@ -11,7 +11,7 @@ import pytest
 from gateways.sqs import SqsGateway
 from gateways.sqs.consumer import SqsConsumer
 from gateways.sqs.gateway import CLOSING_S
-from gateways.sqs.inbound import SqsReceipts
+from gateways.sqs.settling import SqsReceipts
 from pump import App
 from pump.errors import ConfigurationError, ConnectionFailed, QueueNotFound, Throttled
 from pump.message import Delivery

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from gateways.sqs.inbound import deliveries_of
+from gateways.sqs.settling import deliveries_of
 from gateways.sqs.wire import decode, encode, entry_request
 from pump import headers
 from pump.cloudevents import from_event, is_event

@@ -12,7 +12,7 @@ import pytest
 import structlog.testing
 from hypothesis import given
 
-from gateways._aws.transport import Polling, Reply, Request
+from gateways._aws.sdk_transport import Polling, Reply, Request
 from gateways.sqs import AwsSettings, ClaimCheck, SqsGateway, SqsSettings, TransportKind
 from gateways.sqs.wire import decode
 from pump import App, RejectMessage, Subscription

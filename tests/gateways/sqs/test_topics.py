@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from gateways._aws.sdk_transport import Reply, Request
 from gateways._aws.settings import TransportKind
-from gateways._aws.transport import Reply, Request
 from gateways.sqs.topics import TopicSubscription, is_own_statement, permitting
 from pump.errors import AccessDenied, ConfigurationError, QueueMismatch
 

@@ -10,8 +10,15 @@ from gateways._sqlite.group_commit import Done
 from gateways.sqs_server.engine import Queue, ReceiptProblem, SqsEngine, Store
 from gateways.sqs_server.engine.entries import Entry
 from gateways.sqs_server.engine.record import SqsRecord, TimedHold
-from gateways.sqs_server.model import Accepted, NewMessage, QueueCounts, QueueId, Received
-from gateways.sqs_server.settings import RedrivePolicy, SqsQueueSettings
+from gateways.sqs_server.model import (
+    Accepted,
+    NewMessage,
+    QueueCounts,
+    QueueId,
+    Received,
+    RedrivePolicy,
+    SqsQueueSettings,
+)
 from pump.errors import StorageFailed
 from pump.testing.virtual_clock import VirtualClock
 

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateways.sqs_server.engine import SqsStore
-from gateways.sqs_server.engine.codec import pack_extra
+from gateways.sqs_server.engine.record import pack_extra
 from gateways.sqs_server.model import Attribute, NewMessage
 from pump.testing.virtual_clock import VirtualClock
 

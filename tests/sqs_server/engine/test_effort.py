@@ -14,11 +14,17 @@ from typing import Any
 import pytest
 
 from gateways.sqs_server.engine import SqsEngine, SqsStore, recovery
-from gateways.sqs_server.engine.codec import pack_settings
-from gateways.sqs_server.engine.entries import Entry, QueuePurged, QueueRemoved, StoredContent
-from gateways.sqs_server.engine.record import SqsRecord
-from gateways.sqs_server.engine.statements import KEY, SCHEMA, statements_of
-from gateways.sqs_server.settings import SqsQueueSettings
+from gateways.sqs_server.engine.entries import (
+    KEY,
+    SCHEMA,
+    Entry,
+    QueuePurged,
+    QueueRemoved,
+    StoredContent,
+    statements_of,
+)
+from gateways.sqs_server.engine.record import SqsRecord, pack_settings
+from gateways.sqs_server.model import SqsQueueSettings
 from pump.testing.virtual_clock import VirtualClock
 
 from .shop import Shop, address

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateways.sqs_server.engine import ReceiptProblem, SqsStore, leases
+from gateways.sqs_server.engine import ReceiptProblem, SqsStore, recovery
 from pump.serving import KeptLeases
 from pump.testing.virtual_clock import VirtualClock
 
@@ -201,7 +201,7 @@ async def test_when_a_start_fails_after_a_crash_then_the_next_one_still_knows_th
 async def test_when_many_leases_were_noted_then_the_files_stay_small_and_say_the_same(
     tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "_MAX_BYTES", 2_000)
+    monkeypatch.setattr(recovery, "_MAX_BYTES", 2_000)
     shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders")
     await shop.send(*(str(number) for number in range(30)))
@@ -209,7 +209,7 @@ async def test_when_many_leases_were_noted_then_the_files_stay_small_and_say_the
     for _ in range(100):
         for each in held:
             await shop.change(each, 500)
-    sizes = [path.stat().st_size for path in leases.lease_paths(tmp_path)]
+    sizes = [path.stat().st_size for path in recovery.lease_paths(tmp_path)]
 
     again = await crashed(shop, tmp_path)
     again.use("orders")
@@ -232,7 +232,7 @@ async def test_when_the_leases_are_damaged_then_the_server_starts_and_loses_no_m
     await shop.receive(1, visibility_s=600)
     await shop.receive(1, visibility_s=600)
     copy = await asyncio.to_thread(copy_of, tmp_path)
-    for path in leases.lease_paths(copy):
+    for path in recovery.lease_paths(copy):
         data = path.read_bytes()
         path.write_bytes(
             {

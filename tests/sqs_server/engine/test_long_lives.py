@@ -12,7 +12,7 @@ from gateways.sqs_server.engine.entries import Deleted, Reserved
 from gateways.sqs_server.engine.record import SqsRecord
 from gateways.sqs_server.engine.state import SqsQueueState
 from gateways.sqs_server.errors import SqsError
-from gateways.sqs_server.settings import SqsQueueSettings
+from gateways.sqs_server.model import SqsQueueSettings
 from pump.errors import StorageFailed
 from pump.testing.virtual_clock import VirtualClock
 

@@ -10,8 +10,7 @@ import attrs
 import msgspec
 
 from gateways.sqs_server.engine import ReceiptProblem
-from gateways.sqs_server.model import Attribute, QueueId, Received
-from gateways.sqs_server.settings import SqsQueueSettings
+from gateways.sqs_server.model import Attribute, QueueId, Received, SqsQueueSettings
 from pump.clock import Clock
 from pump.errors import StorageFailed
 

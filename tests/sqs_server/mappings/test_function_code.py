@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateways.sqs_server.mappings.event_source import make_record
-from gateways.sqs_server.mappings.function_code import FunctionCode
+from gateways.sqs_server.mappings.invoking import FunctionCode
 from gateways.sqs_server.model import QueueId
 from pump.errors import ConfigurationError
 

@@ -12,8 +12,13 @@ import pytest
 from gateways.sqs_server.config import MappingConfig
 from gateways.sqs_server.engine import Queue, SqsEngine, open_store
 from gateways.sqs_server.mappings import EventSource
-from gateways.sqs_server.model import Attribute, NewMessage, QueueId
-from gateways.sqs_server.settings import RedrivePolicy, SqsQueueSettings
+from gateways.sqs_server.model import (
+    Attribute,
+    NewMessage,
+    QueueId,
+    RedrivePolicy,
+    SqsQueueSettings,
+)
 from pump.testing.virtual_clock import VirtualClock
 
 from .conftest import Project

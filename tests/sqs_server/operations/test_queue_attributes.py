@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gateways.sqs_server.errors import SqsError
-from gateways.sqs_server.model import QueueCounts, QueueId
+from gateways.sqs_server.model import MAX_MESSAGE_BYTES, QueueCounts, QueueId, SqsQueueSettings
 from gateways.sqs_server.operations import parse_attributes, render_attributes
-from gateways.sqs_server.settings import MAX_MESSAGE_BYTES, SqsQueueSettings
 
 _STANDARD = QueueId("000000000000", "us-east-1", "orders")
 _FIFO = QueueId("000000000000", "us-east-1", "orders.fifo")

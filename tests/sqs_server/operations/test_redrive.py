@@ -5,9 +5,8 @@ import json
 import pytest
 
 from gateways.sqs_server.errors import SqsError
-from gateways.sqs_server.model import QueueCounts, QueueId
+from gateways.sqs_server.model import QueueCounts, QueueId, pack, unpack
 from gateways.sqs_server.operations import parse_attributes, render_attributes
-from gateways.sqs_server.settings import pack, unpack
 
 _STANDARD = QueueId("000000000000", "us-east-1", "orders")
 _COUNTS = QueueCounts(visible=1, in_flight=2, delayed=3)

@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from gateways.sqs_server.model import QueueId
-from gateways.sqs_server.settings import (
+from gateways.sqs_server.model import (
+    QueueId,
     RedriveAllowPolicy,
     RedrivePermission,
     RedrivePolicy,

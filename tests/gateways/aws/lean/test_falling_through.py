@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from gateways._aws.errors import RequestRefused, metadata_of
-from gateways._aws.transport import Transport
+from gateways._aws.sdk_transport import Transport
 from pump.errors import ConfigurationError, PumpError
 
 from ..conftest import Connect

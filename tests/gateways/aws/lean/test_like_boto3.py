@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gateways._aws.sdk_transport import Reply
 from gateways._aws.settings import TransportKind
-from gateways._aws.transport import Reply
 from pump.errors import PumpError
 
 from ..conftest import Connect

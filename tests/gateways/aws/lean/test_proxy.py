@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateways._aws.transport import Transport
+from gateways._aws.sdk_transport import Transport
 from pump.errors import ConnectionFailed
 
 from ..conftest import Connect

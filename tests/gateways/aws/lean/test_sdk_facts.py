@@ -146,7 +146,7 @@ async def test_when_credentials_cannot_be_had_then_their_own_tries_are_enough(
 ) -> None:
     """R34: botocore has tried already, and for long; an SDK's call does not begin again."""
     source = _Unreachable()
-    monkeypatch.setattr("gateways._aws.lean.building.credentials_of", lambda _: source)
+    monkeypatch.setattr("gateways._aws.lean.service.credentials_of", lambda _: source)
 
     with pytest.raises(ConnectionFailed, match=r"sts\.example"):
         await connect(max_attempts=4).call("sqs", "list_queues", {})
@@ -176,7 +176,7 @@ async def test_when_botocore_knows_one_protocol_a_service_then_that_is_spoken(
         return credentials_of(sdk_client)
 
     # The last thing that is asked for before the service is made, and the client is there.
-    monkeypatch.setattr("gateways._aws.lean.building.credentials_of", as_of_old)
+    monkeypatch.setattr("gateways._aws.lean.service.credentials_of", as_of_old)
     aws.script.append(refusal(400, "QueueDoesNotExist"))
 
     with pytest.raises(QueueNotFound):

@@ -230,7 +230,7 @@ async def test_when_a_stream_keeps_no_schedules_then_a_delay_is_unsupported(
     nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R76: as on a server before 2.12, whose streams cannot."""
-    monkeypatch.setattr("gateways.nats.admin.SCHEDULING_SERVER", (99, 0))
+    monkeypatch.setattr("gateways.nats.gateway.SCHEDULING_SERVER", (99, 0))
     bench = Bench(nats.url)
     async with bench.gateway() as gateway:
         await bench.make(gateway)

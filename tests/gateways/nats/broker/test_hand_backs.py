@@ -8,7 +8,7 @@ import pytest
 
 from gateways.nats import NatsGateway
 from gateways.nats.connection import ApiError
-from gateways.nats.hand_backs import STREAM
+from gateways.nats.receipts import STREAM
 from pump.ports import ConsumerPort
 from pump.testing.builders import a_message, abandon, ack, defer
 from tests.brokers.nats_server import NatsServer

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from gateways._aws.factory import transport_for
+from gateways._aws.sdk import transport_for
 from gateways.s3 import AwsSettings, Credentials, S3Gateway, S3Settings, TransportKind
 from gateways.s3.store.objects import ServerTime
 from gateways.s3.store.s3_store import Bucket as Place, S3Store

@@ -7,9 +7,8 @@ import gc
 
 import pytest
 
-from gateways.s3.layout import S3QueueSettings
+from gateways.s3.layout import MAX_BODY_BYTES, S3QueueSettings
 from gateways.s3.leases.codec import BatchId, MessageId, batch_key, lease_key
-from gateways.s3.limits import MAX_BODY_BYTES
 from gateways.s3.store.objects import List, Put, Remove, Reply, Request
 from pump.clock import yield_to_loop
 from pump.errors import AccessDenied, ConnectionFailed, MessageTooLarge

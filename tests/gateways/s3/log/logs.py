@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from gateways._engine.settings import EngineSettings
+from gateways._engine.record import EngineSettings
 from gateways.s3.log.entries import (
     UNCOUNTED,
     Adopt,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from gateways._engine.settings import EngineSettings
+from gateways._engine.record import EngineSettings
 from gateways.s3.layout import QueueKeys
 from gateways.s3.log.commit import Committed, Draft, commit
 from gateways.s3.log.entries import Op

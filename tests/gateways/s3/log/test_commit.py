@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateways.s3.log import codec, commit
-from gateways.s3.log.commit import Committed
+from gateways.s3.log.commit import Committed, sweep
 from gateways.s3.log.entries import Lot, SendOperation, SettleOperation, Take, hold
 from gateways.s3.log.follower import MAX_FAULTS, clean, refresh, take_snapshot
-from gateways.s3.log.segments import sweep
 from gateways.s3.log.state import Refusals, SendResult, Takings
 from gateways.s3.store.objects import ConditionFailed, Get, Put, Steps, Unknown, WrittenObject
 from pump.errors import ConnectionFailed, StorageFailed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from gateways._engine.settings import EngineSettings
+from gateways._engine.record import EngineSettings
 from gateways.s3.log import codec
 from gateways.s3.log.entries import (
     CommitEntry,

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from gateways._engine.settings import EngineSettings
+from gateways._engine.record import EngineSettings
 from gateways.s3.log.entries import (
     Accept,
     Lot,

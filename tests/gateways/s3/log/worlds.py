@@ -7,9 +7,15 @@ from collections.abc import Sequence
 import attrs
 
 from gateways._engine.ports import ENGINE
-from gateways._engine.settings import EngineSettings, is_bare
-from gateways.s3.layout import Layout, QueueDescription, QueueKeys, S3QueueSettings, Surroundings
-from gateways.s3.limits import MAX_BODY_BYTES
+from gateways._engine.record import EngineSettings, is_bare
+from gateways.s3.layout import (
+    MAX_BODY_BYTES,
+    Layout,
+    QueueDescription,
+    QueueKeys,
+    S3QueueSettings,
+    Surroundings,
+)
 from gateways.s3.log.queue import LoggedQueue
 from gateways.s3.store.objects import ObjectStore, ServerTime
 from pump.capabilities import Capabilities
