@@ -8,7 +8,6 @@ from typing import assert_never
 
 from pump import headers
 from pump.clock import Clock
-from pump.errors import StorageFull
 from pump.message import Message
 
 from .._engine.journal import (
@@ -29,15 +28,10 @@ from .._engine.journal import (
     Unlocked,
 )
 from .._engine.record import Lapse, LeaseBatch, LockedSession, Record
-from .._sqlite.database import Database, Schema, Space, Statement
+from .._sqlite.database import Database, Schema, Statement
 from .._sqlite.group_commit import GroupCommit
+from .._sqlite.reserve import DiskReserve
 from . import codec
-
-# What receiving and acking everything takes: SQLite's log, which starts anew at 4 MB, and leases.
-_MOST_RESERVED = 2**24
-_LEAST_RESERVED = 2**16
-# Of a row beside its body, and its share of a page.
-_ROW_BYTES = 512
 
 
 class SqliteJournal(GroupCommit):
@@ -49,10 +43,7 @@ class SqliteJournal(GroupCommit):
         super().__init__(database)
         self._database = database
         self._journal_writer = JournalWriter(clock)
-        self._reserve_bytes = reserve_bytes
-        self.measures = reserve_bytes != 0
-        self._space = database.space
-        self._admitted_bytes = 0
+        self._reserve = DiskReserve(database, self, reserve_bytes)
 
     def write(self, entry: Entry, done: Done) -> asyncio.Future[None]:
         return self.append(self._journal_writer.statements_of(entry), done)
@@ -65,38 +56,19 @@ class SqliteJournal(GroupCommit):
 
     def has_room(self, messages: Sequence[Message]) -> bool:
         """Whether they fit, as far as is known, without what is kept for receives and acks."""
-        space = self._database.space
-        if space is not self._space:
-            self._space, self._admitted_bytes = space, 0
-        # Once in the log, once in the file.
-        self._admitted_bytes += 2 * sum(len(each.body) + _ROW_BYTES for each in messages)
-        left_bytes, reserved = space.left_bytes - self._admitted_bytes, self._reserved(space)
-        # A dead letter is sent to have its original acked: some of the reserve is for those.
-        return left_bytes >= reserved or (left_bytes >= reserved // 2 and _are_routed(messages))
+        body_bytes = sum(len(each.body) for each in messages)
+        return self._reserve.has_room(len(messages), body_bytes, is_routed=_are_routed(messages))
 
     async def require_room(self, messages: Sequence[Message]) -> None:
         """Measure anew, and raise `StorageFull` unless they fit."""
-        await self.flush()
-        if not self.has_room(messages):
-            self._admitted_bytes = 0
-            raise StorageFull(str(self.path), _refusal(self._space))
-
-    def _reserved(self, space: Space) -> int:
-        if self._reserve_bytes is not None:
-            return self._reserve_bytes
-        wanted = min(_MOST_RESERVED, max(_LEAST_RESERVED, space.total_bytes // 8))
-        return min(wanted, space.total_bytes // 2)
+        body_bytes = sum(len(each.body) for each in messages)
+        await self._reserve.require_room(
+            len(messages), body_bytes, is_routed=_are_routed(messages)
+        )
 
 
 def _are_routed(messages: Sequence[Message]) -> bool:
     return all(headers.REJECTION_REASON in each.headers for each in messages)
-
-
-def _refusal(space: Space) -> str:
-    return (
-        f"{max(0, space.left_bytes)} bytes are left, and kept for receives and acks; free some "
-        f"disk space, raise max_bytes, or let consumers catch up: sends go on by themselves"
-    )
 
 
 # A journal entry as SQL statements, made at once, for records change afterwards.
