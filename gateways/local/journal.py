@@ -101,6 +101,9 @@ _SHIFT_TIMES = (
     "UPDATE seen SET until_s = until_s + ?",
 )
 
+LATEST = "latest"
+"""In the table of clocks, in place of a run of the machine: a Unix time that the file has seen."""
+
 # What time servers do to a clock without a step, and rounding, is below this.
 _STEP_S = 1.0
 
@@ -114,14 +117,26 @@ class JournalWriter:
         self._clock = clock
         self._offset_s = clock.time_s() - clock.now_s()
         self._boot_id = ""
+        self._noted_s = 0.0
 
     def keep_time(self, boot_id: str, offset_s: float) -> list[Statement]:
         """Go on with the offset that the file's times have; the statements that note it."""
         self._boot_id, self._offset_s = boot_id, offset_s
+        self._noted_s = self._clock.now_s() + offset_s
         return [
             Statement(_FORGET_CLOCKS, [(boot_id,)]),
-            Statement(_SET_CLOCK, [(boot_id, offset_s)]),
+            Statement(_SET_CLOCK, [(boot_id, offset_s), (LATEST, self._noted_s)]),
         ]
+
+    def _note_time(self) -> list[Statement]:
+        """Keep, to the second, until when times were counted: so that after a reboot no delay is
+        longer than it was when it began, however far the clock was set back.
+        """
+        time_s = self._clock.now_s() + self._offset_s
+        if time_s - self._noted_s < _STEP_S:
+            return []
+        self._noted_s = time_s
+        return [Statement(_SET_CLOCK, [(LATEST, time_s)])]
 
     def statements_of(self, entry: Entry) -> list[Statement]:
         """The statements that make the entry durable, in order."""
@@ -188,6 +203,8 @@ class JournalWriter:
             for r in entry.arrival.records
         ]
         runs = [Statement(_INSERT_MESSAGES, rows, _MESSAGE)]
+        if entry.arrival.keys or any(r.due_s for r in entry.arrival.records):
+            runs += self._note_time()
         if entry.arrival.keys:
             until_s = self._clock.now_s() + offset_s + entry.window_s
             runs.append(Statement(_FORGET_KEY, [(queue, key) for key in entry.arrival.forgotten]))
@@ -212,6 +229,7 @@ class JournalWriter:
                 for each in counted
             ]
             runs.append(Statement(_RETURN_MESSAGE, rows))
+            runs += self._note_time()
         # An entry of a lease is void once its message is gone or has that attempt recorded.
         # An abandoned message has neither, so its lease row must lose it.
         has_uncounted = len(counted) < len(detached.returned)
@@ -287,7 +305,8 @@ def _ranges(records: Sequence[Record]) -> list[tuple[int, int]]:
 # `queues` (settings), `messages` (one row each, in sequence order), `leases` (one row a receive,
 # its members packed), `sessions` (locks that are held), `seen` (de-duplication ids), `replies`
 # (remote requests that must not be carried out twice), `clock` (the run of the machine, and what
-# Unix times minus its monotonic ones were; added later, and unknown to older releases). Times are
+# Unix times minus its monotonic ones were, and the latest Unix time seen; added later, and unknown
+# to older releases). Times are
 # Unix times: they outlive the process. So does the highest number that a message ever had
 # (`AUTOINCREMENT`): it is what a delivery is known by (`broker_id`), and the copy of a message that
 # is gone must not have it again.

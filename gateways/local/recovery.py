@@ -20,7 +20,7 @@ from .._engine.engine import QueueEngine
 from .._engine.record import DELAYED, LEASED, READY, LeaseBatch, LockedSession, Record
 from .._sqlite.database import Database
 from . import codec
-from .journal import CLOCK_TABLE
+from .journal import CLOCK_TABLE, LATEST
 
 
 @attrs.define
@@ -115,7 +115,7 @@ class _RowRestorer:
 
     As long as the machine runs, its monotonic clock decides, and setting the wall clock changes
     nothing. After that only the wall clock is left: set back, it would put messages off by as much,
-    so no delay is longer than it can have been.
+    so time goes on from the latest that the file has seen.
     """
 
     def __init__(self, clock: Clock, offsets: dict[str, float]) -> None:
@@ -123,7 +123,8 @@ class _RowRestorer:
         self.boot_id = clock.boot_id()
         known_s = offsets.get(self.boot_id) if self.boot_id else None
         self._is_same_boot = known_s is not None
-        self.offset_s = self._now_s - clock.time_s() if known_s is None else -known_s
+        seen_s = max(clock.time_s(), offsets.get(LATEST, 0.0))
+        self.offset_s = self._now_s - seen_s if known_s is None else -known_s
         self.highest_seq = 0
 
     def monotonic_s(self, unix_s: float) -> float:
@@ -135,7 +136,7 @@ class _RowRestorer:
         restored_s = due_s + self.offset_s
         if self._is_same_boot or due_s <= sent_s:
             return restored_s
-        # It was delayed when it was sent, or later.
+        # It was delayed when it was sent, or later: all that the file of an older release tells.
         return min(restored_s, self._now_s + due_s - sent_s)
 
     def records(self, rows: Iterable[Row]) -> dict[str, dict[int, Record]]:
