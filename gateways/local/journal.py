@@ -62,9 +62,7 @@ class SqliteJournal(GroupCommit):
     async def require_room(self, messages: Sequence[Message]) -> None:
         """Measure anew, and raise `StorageFull` unless they fit."""
         body_bytes = sum(len(each.body) for each in messages)
-        await self._reserve.require_room(
-            len(messages), body_bytes, is_routed=_are_routed(messages)
-        )
+        await self._reserve.require_room(len(messages), body_bytes, is_routed=_are_routed(messages))
 
 
 def _are_routed(messages: Sequence[Message]) -> bool:

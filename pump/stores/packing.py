@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
 
+from .. import headers
 from ..errors import MappingError
 from ..message import Message
 
@@ -115,3 +117,34 @@ def _escaped(text: str) -> str:
 
 def _unescaped(text: str) -> str:
     return text.encode("latin-1").decode("utf-8", "surrogatepass")
+
+
+# A packed message is an array of 11; with its checksum, a 32-bit number, of 12. Older releases read
+# the first 11, and what they wrote has no checksum.
+_UNCHECKED, _CHECKED, _NUMBER = b"\x9b", b"\x9c", b"\xce"
+_NUMBER_BYTES = 5
+_MAX_DETAIL = 500
+
+
+def pack_checked(message: Message) -> bytes:
+    """The message as it is stored: with a checksum of what was sent."""
+    packed = pack(message)
+    return b"".join((_CHECKED, packed[1:], _NUMBER, crc32(packed).to_bytes(4, "big")))
+
+
+def is_checked(packed: bytes) -> bool:
+    """Whether a checksum is with it."""
+    return packed[:1] == _CHECKED and packed[-_NUMBER_BYTES : 1 - _NUMBER_BYTES] == _NUMBER
+
+
+def what_changed(packed: bytes) -> str:
+    """How it differs from what was packed, empty where its checksum, which it must have, fits."""
+    sent = int.from_bytes(packed[1 - _NUMBER_BYTES :], "big")
+    found = crc32(memoryview(packed)[1:-_NUMBER_BYTES], crc32(_UNCHECKED))
+    return "" if found == sent else f"its checksum is {found:08x}, that of the send was {sent:08x}"
+
+
+def corrupted(message: Message, detail: str) -> Message:
+    """The message with the header that says it is not what was sent."""
+    told = {headers.CORRUPTED: detail[:_MAX_DETAIL]}
+    return replace(message, headers={**message.headers, **told})
