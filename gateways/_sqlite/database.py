@@ -172,6 +172,11 @@ class Database:
             raise opened
         return cls(path, connection, opened, max_bytes)
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether its size has a limit of its own."""
+        return self._max_bytes is not None
+
     async def commit(self, group: Sequence[Statement]) -> None:
         """`write` a group, in the thread."""
         await self.in_thread(partial(self.write, group))

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from zlib import crc32
 
 import attrs
 import msgspec
 
-from pump import headers
 from pump.errors import MappingError
-from pump.message import Message, pack, unpack
+from pump.message import Message
+from pump.stores.packing import (
+    corrupted,
+    is_checked,
+    pack,
+    pack_checked,
+    unpack,
+    what_changed,
+)
 
 from .._engine.record import EngineSettings, Record
 
@@ -29,23 +35,10 @@ __all__ = [
 
 # msgspec's errors are ValueErrors; a text that is not UTF-8 raises Python's own.
 _UNREADABLE = (ValueError, RecursionError)
-_MAX_DETAIL = 500
 _encode = msgspec.msgpack.Encoder().encode
 _decode_settings = msgspec.msgpack.Decoder(dict[str, bool | int | float | str | None]).decode
 _decode_members = msgspec.msgpack.Decoder(list[tuple[int, int, str]]).decode
 _decode_positions = msgspec.msgpack.Decoder(list[int]).decode
-
-
-# A packed message is an array of 11; with its checksum, a 32-bit number, of 12. Older releases read
-# the first 11, and what they wrote has no checksum.
-_UNCHECKED, _CHECKED, _NUMBER = b"\x9b", b"\x9c", b"\xce"
-_NUMBER_BYTES = 5
-
-
-def pack_checked(message: Message) -> bytes:
-    """The message as it is stored: with a checksum of what was sent."""
-    packed = pack(message)
-    return b"".join((_CHECKED, packed[1:], _NUMBER, crc32(packed).to_bytes(4, "big")))
 
 
 def unpack_checked(packed: bytes, seq: int) -> Message:
@@ -54,30 +47,22 @@ def unpack_checked(packed: bytes, seq: int) -> Message:
 
     `MappingError` for a whole one of a later release.
     """
-    if packed[:1] == _CHECKED and packed[-_NUMBER_BYTES : 1 - _NUMBER_BYTES] == _NUMBER:
-        sent = int.from_bytes(packed[1 - _NUMBER_BYTES :], "big")
-        found = crc32(memoryview(packed)[1:-_NUMBER_BYTES], crc32(_UNCHECKED))
-        if found == sent:
+    if is_checked(packed):
+        detail = what_changed(packed)
+        if not detail:
             return unpack(packed)
-        detail = f"its checksum is {found:08x}, that of the send was {sent:08x}"
         try:
-            return _corrupted(unpack(packed), detail)
+            return corrupted(unpack(packed), detail)
         except MappingError as error:
-            return _corrupted(_salvaged(packed, seq), f"{detail}; {error.detail}")
+            return corrupted(_salvaged(packed, seq), f"{detail}; {error.detail}")
     try:
         return unpack(packed)
     except MappingError as error:
-        return _corrupted(_salvaged(packed, seq), error.detail)
+        return corrupted(_salvaged(packed, seq), error.detail)
 
 
 def _salvaged(packed: bytes, seq: int) -> Message:
     return Message(body=packed, id=f"corrupted-{seq}")
-
-
-def _corrupted(message: Message, detail: str) -> Message:
-    return msgspec.structs.replace(
-        message, headers={**message.headers, headers.CORRUPTED: detail[:_MAX_DETAIL]}
-    )
 
 
 def pack_settings(settings: EngineSettings) -> bytes:

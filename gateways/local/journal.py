@@ -11,7 +11,7 @@ import attrs
 
 from pump import headers
 from pump.clock import Clock
-from pump.errors import MappingError, QueueNotFound, StorageFailed, StorageFull
+from pump.errors import MappingError, QueueNotFound, StorageFailed
 from pump.message import Message
 
 from .._engine.engine import QueueEngine
@@ -33,15 +33,10 @@ from .._engine.journal import (
     Unlocked,
 )
 from .._engine.record import DELAYED, LEASED, READY, Lapse, LeaseBatch, LockedSession, Record
-from .._sqlite.database import Database, Schema, Space, Statement
+from .._sqlite.database import Database, Schema, Statement
 from .._sqlite.group_commit import GroupCommit
+from .._sqlite.reserve import DiskReserve
 from . import codec
-
-# What receiving and acking everything takes: SQLite's log, which starts anew at 4 MB, and leases.
-_MOST_RESERVED = 2**24
-_LEAST_RESERVED = 2**16
-# Of a row beside its body, and its share of a page.
-_ROW_BYTES = 512
 
 
 class SqliteJournal(GroupCommit):
@@ -53,10 +48,7 @@ class SqliteJournal(GroupCommit):
         super().__init__(database)
         self._database = database
         self._journal_writer = JournalWriter(clock)
-        self._reserve_bytes = reserve_bytes
-        self.measures = reserve_bytes != 0
-        self._space = database.space
-        self._admitted_bytes = 0
+        self._reserve = DiskReserve(database, self, reserve_bytes)
 
     def write(self, entry: Entry, done: Done) -> asyncio.Future[None]:
         return self.append(self._journal_writer.statements_of(entry), done)
@@ -69,38 +61,17 @@ class SqliteJournal(GroupCommit):
 
     def has_room(self, messages: Sequence[Message]) -> bool:
         """Whether they fit, as far as is known, without what is kept for receives and acks."""
-        space = self._database.space
-        if space is not self._space:
-            self._space, self._admitted_bytes = space, 0
-        # Once in the log, once in the file.
-        self._admitted_bytes += 2 * sum(len(each.body) + _ROW_BYTES for each in messages)
-        left_bytes, reserved = space.left_bytes - self._admitted_bytes, self._reserved(space)
-        # A dead letter is sent to have its original acked: some of the reserve is for those.
-        return left_bytes >= reserved or (left_bytes >= reserved // 2 and _are_routed(messages))
+        body_bytes = sum(len(each.body) for each in messages)
+        return self._reserve.has_room(len(messages), body_bytes, is_routed=_are_routed(messages))
 
     async def require_room(self, messages: Sequence[Message]) -> None:
         """Measure anew, and raise `StorageFull` unless they fit."""
-        await self.flush()
-        if not self.has_room(messages):
-            self._admitted_bytes = 0
-            raise StorageFull(str(self.path), _refusal(self._space))
-
-    def _reserved(self, space: Space) -> int:
-        if self._reserve_bytes is not None:
-            return self._reserve_bytes
-        wanted = min(_MOST_RESERVED, max(_LEAST_RESERVED, space.total_bytes // 8))
-        return min(wanted, space.total_bytes // 2)
+        body_bytes = sum(len(each.body) for each in messages)
+        await self._reserve.require_room(len(messages), body_bytes, is_routed=_are_routed(messages))
 
 
 def _are_routed(messages: Sequence[Message]) -> bool:
     return all(headers.REJECTION_REASON in each.headers for each in messages)
-
-
-def _refusal(space: Space) -> str:
-    return (
-        f"{max(0, space.left_bytes)} bytes are left, and kept for receives and acks; free some "
-        f"disk space, raise max_bytes, or let consumers catch up: sends go on by themselves"
-    )
 
 
 # A journal entry as SQL statements, made at once, for records change afterwards.
@@ -133,6 +104,9 @@ _SHIFT_TIMES = (
     "UPDATE seen SET until_s = until_s + ?",
 )
 
+LATEST = "latest"
+"""In the table of clocks, in place of a run of the machine: a Unix time that the file has seen."""
+
 # What time servers do to a clock without a step, and rounding, is below this.
 _STEP_S = 1.0
 
@@ -146,14 +120,26 @@ class JournalWriter:
         self._clock = clock
         self._offset_s = clock.time_s() - clock.now_s()
         self._boot_id = ""
+        self._noted_s = 0.0
 
     def keep_time(self, boot_id: str, offset_s: float) -> list[Statement]:
         """Go on with the offset that the file's times have; the statements that note it."""
         self._boot_id, self._offset_s = boot_id, offset_s
+        self._noted_s = self._clock.now_s() + offset_s
         return [
             Statement(_FORGET_CLOCKS, [(boot_id,)]),
-            Statement(_SET_CLOCK, [(boot_id, offset_s)]),
+            Statement(_SET_CLOCK, [(boot_id, offset_s), (LATEST, self._noted_s)]),
         ]
+
+    def _note_time(self) -> list[Statement]:
+        """Keep, to the second, until when times were counted: so that after a reboot no delay is
+        longer than it was when it began, however far the clock was set back.
+        """
+        time_s = self._clock.now_s() + self._offset_s
+        if time_s - self._noted_s < _STEP_S:
+            return []
+        self._noted_s = time_s
+        return [Statement(_SET_CLOCK, [(LATEST, time_s)])]
 
     def statements_of(self, entry: Entry) -> list[Statement]:
         """The statements that make the entry durable, in order."""
@@ -220,6 +206,8 @@ class JournalWriter:
             for r in entry.arrival.records
         ]
         runs = [Statement(_INSERT_MESSAGES, rows, _MESSAGE)]
+        if entry.arrival.keys or any(r.due_s for r in entry.arrival.records):
+            runs += self._note_time()
         if entry.arrival.keys:
             until_s = self._clock.now_s() + offset_s + entry.window_s
             runs.append(Statement(_FORGET_KEY, [(queue, key) for key in entry.arrival.forgotten]))
@@ -244,6 +232,7 @@ class JournalWriter:
                 for each in counted
             ]
             runs.append(Statement(_RETURN_MESSAGE, rows))
+            runs += self._note_time()
         # An entry of a lease is void once its message is gone or has that attempt recorded.
         # An abandoned message has neither, so its lease row must lose it.
         has_uncounted = len(counted) < len(detached.returned)
@@ -319,7 +308,8 @@ def _ranges(records: Sequence[Record]) -> list[tuple[int, int]]:
 # `queues` (settings), `messages` (one row each, in sequence order), `leases` (one row a receive,
 # its members packed), `sessions` (locks that are held), `seen` (de-duplication ids), `replies`
 # (remote requests that must not be carried out twice), `clock` (the run of the machine, and what
-# Unix times minus its monotonic ones were; added later, and unknown to older releases). Times are
+# Unix times minus its monotonic ones were, and the latest Unix time seen; added later, and unknown
+# to older releases). Times are
 # Unix times: they outlive the process. So does the highest number that a message ever had
 # (`AUTOINCREMENT`): it is what a delivery is known by (`broker_id`), and the copy of a message that
 # is gone must not have it again.
@@ -454,7 +444,7 @@ class _RowRestorer:
 
     As long as the machine runs, its monotonic clock decides, and setting the wall clock changes
     nothing. After that only the wall clock is left: set back, it would put messages off by as much,
-    so no delay is longer than it can have been.
+    so time goes on from the latest that the file has seen.
     """
 
     def __init__(self, clock: Clock, offsets: dict[str, float]) -> None:
@@ -462,7 +452,8 @@ class _RowRestorer:
         self.boot_id = clock.boot_id()
         known_s = offsets.get(self.boot_id) if self.boot_id else None
         self._is_same_boot = known_s is not None
-        self.offset_s = self._now_s - clock.time_s() if known_s is None else -known_s
+        seen_s = max(clock.time_s(), offsets.get(LATEST, 0.0))
+        self.offset_s = self._now_s - seen_s if known_s is None else -known_s
         self.highest_seq = 0
 
     def monotonic_s(self, unix_s: float) -> float:
@@ -474,7 +465,7 @@ class _RowRestorer:
         restored_s = due_s + self.offset_s
         if self._is_same_boot or due_s <= sent_s:
             return restored_s
-        # It was delayed when it was sent, or later.
+        # It was delayed when it was sent, or later: all that the file of an older release tells.
         return min(restored_s, self._now_s + due_s - sent_s)
 
     def records(self, rows: Iterable[Row]) -> dict[str, dict[int, Record]]:

@@ -140,7 +140,8 @@ class Server:
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answer = await self._answer_to(reader)
-        if answer is None:
+        # Gone meanwhile: uvloop raises a bare RuntimeError for what is done to a closed transport.
+        if answer is None or writer.is_closing():
             return
         # So that `drain` means that all of it has been taken.
         writer.transport.set_write_buffer_limits(high=0)
@@ -165,6 +166,8 @@ class Server:
         return answer.as_bytes(with_body=request.method != "HEAD")
 
     async def _linger(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if writer.is_closing():
+            return
         if writer.can_write_eof():
             writer.write_eof()
         left = _MAX_LINGER_BYTES

@@ -14,10 +14,11 @@ from typing import Protocol, TypeVar
 import attrs
 
 from ..errors import MappingError, StorageFailed
-from ..message import Message, new_id, pack, unpack
+from ..message import Message, new_id
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..tasks import in_thread
+from .packing import corrupted, is_checked, pack_checked, unpack, what_changed
 
 _log = get_logger("pump.spill")
 _T = TypeVar("_T")
@@ -105,7 +106,7 @@ class SqliteSpill:
         return self._path
 
     async def put(self, spilled: SpilledMessage) -> None:
-        row = (spilled.id, spilled.destination, spilled.spilled_at_s, pack(spilled.message))
+        row = (spilled.id, spilled.destination, spilled.spilled_at_s, pack_checked(spilled.message))
 
         def insert(connection: sqlite3.Connection) -> None:
             connection.execute(
@@ -118,6 +119,11 @@ class SqliteSpill:
 
     async def claim(self, *, now_s: float, lease_s: float, most: int) -> Sequence[SpilledMessage]:
         def update(connection: sqlite3.Connection) -> list[SpilledMessage]:
+            # One that seems to last for longer was made before the clock was set back.
+            connection.execute(
+                "UPDATE spilled SET claimed_until_s = ? WHERE claimed_until_s > ?",
+                (now_s + lease_s, now_s + lease_s),
+            )
             rows = connection.execute(
                 "UPDATE spilled SET claimed_until_s = ? WHERE id IN ("
                 " SELECT id FROM spilled WHERE claimed_until_s <= ?"
@@ -242,10 +248,20 @@ def _unescaped(field: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
 
 
+def _checked(id_: str, packed: bytes) -> Message:
+    """What was spilled; with the header `pumpCorrupted` if it has changed on the disk since."""
+    message = unpack(packed)
+    detail = what_changed(packed) if is_checked(packed) else ""
+    if not detail:
+        return message
+    _log.error(vocabulary.MESSAGE_CORRUPTED, spilled_id=id_, detail=detail)
+    return corrupted(message, detail)
+
+
 def _readable(rows: Iterable[tuple[str, str, float, bytes]]) -> Iterator[SpilledMessage]:
     for id_, destination, spilled_at_s, packed in rows:
         try:
-            message = unpack(packed)
+            message = _checked(id_, packed)
         except MappingError as error:
             # It stays where it is, for a person to look at, and keeps none of the others back.
             _log.error(vocabulary.SPILL_UNREADABLE, spilled_id=id_, error=str(error))

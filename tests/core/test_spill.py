@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import given, strategies as st
 
+from pump import headers
 from pump.errors import MappingError, StorageFailed
-from pump.message import Message, pack, unpack
+from pump.message import Message
+from pump.stores.packing import pack, pack_checked, unpack
 from pump.stores.spill import MemorySpill, SpilledMessage, SpillStore, SqliteSpill
 from pump.testing.builders import a_message
 from pump.testing.virtual_clock import EPOCH_S
@@ -141,6 +144,48 @@ async def test_when_a_claim_has_ended_then_another_store_may_have_it(path: Path)
 
     assert await other.claim(now_s=129.9, lease_s=30, most=10) == []
     assert len(await other.claim(now_s=130, lease_s=30, most=10)) == 1
+
+
+async def test_when_the_wall_clock_was_set_back_then_a_claim_lasts_a_lease_at_most(
+    path: Path,
+) -> None:
+    """T1, T6: that of a process that is gone, made a day later than it is now."""
+    spill = SqliteSpill(path)
+    await spill.put(spilled("1"))
+    await spill.claim(now_s=EPOCH_S + 86_400, lease_s=30, most=10)
+
+    assert await spill.claim(now_s=EPOCH_S, lease_s=30, most=10) == []
+
+    assert await spill.claim(now_s=EPOCH_S + 30, lease_s=30, most=10) == [spilled("1")]
+
+
+async def test_when_a_spilled_message_has_changed_on_the_disk_then_it_says_so(path: Path) -> None:
+    """R26, T1: it goes on its way, for its original is deleted, and is no message as sent."""
+    spill = SqliteSpill(path)
+    for id_ in ("1", "2"):
+        await spill.put(spilled(id_))
+    stored = pack_checked(spilled("2").message)
+    flipped = stored.replace(b"{}", b"{|")
+    assert flipped != stored
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE spilled SET message = ? WHERE id = '2'", (flipped,))
+
+    with structlog.testing.capture_logs() as lines:
+        whole, changed = await spill.all()
+
+    assert whole == spilled("1")
+    assert "its checksum is" in changed.message.headers[headers.CORRUPTED]
+    assert [line["event"] for line in lines] == ["message.corrupted"]
+
+
+async def test_when_an_older_release_spilled_then_its_rows_are_read(path: Path) -> None:
+    spill = SqliteSpill(path)
+    await spill.put(spilled("1"))
+    with closing(sqlite3.connect(path)) as database, database:
+        packed = pack(spilled("1").message)
+        database.execute("UPDATE spilled SET message = ?", (packed,))
+
+    assert await spill.all() == [spilled("1")]
 
 
 async def test_when_many_claim_at_once_then_each_message_goes_to_one(path: Path) -> None:

@@ -32,7 +32,8 @@ from pump.errors import PumpError
 from pump.headers import parse_content_type
 from pump.http.wire import Refused, parse_head
 from pump.mapping import JSON, MSGPACK
-from pump.message import Message, pack, unpack
+from pump.message import Message
+from pump.stores.packing import pack, unpack
 
 from ..gateways.sqs.bucket import Bucket, claims
 from ..mapping.kinds import Model, PlaceOrder, Tree

@@ -19,7 +19,8 @@ from gateways.local import LocalGateway, codec, wire
 from gateways.local.dispatcher import RequestDispatcher
 from pump import errors
 from pump.errors import MappingError, StorageFailed
-from pump.message import Message, pack, unpack
+from pump.message import Message
+from pump.stores.packing import pack, unpack
 from pump.subscription import MakeChannels, QueueSpec
 from pump.testing.virtual_clock import VirtualClock
 

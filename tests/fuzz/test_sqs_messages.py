@@ -18,7 +18,8 @@ from gateways.sqs.topics import TopicSubscription, permitting
 from gateways.sqs.wire import ATTRIBUTE, decode, encode, foreign, texts, unwrap
 from pump.errors import ConfigurationError
 from pump.headers import CLAIM
-from pump.message import Message, pack, unpack
+from pump.message import Message
+from pump.stores.packing import pack, unpack
 from pump.testing import VirtualClock, a_subscription
 
 from ..gateways.sqs.bucket import Bucket, claims

@@ -219,6 +219,37 @@ async def test_when_the_machine_started_anew_with_its_clock_set_back_then_no_del
     await gateway.aclose()
 
 
+async def test_when_the_clock_is_set_back_then_what_was_put_off_late_comes_no_later_than_asked(
+    tmp_path: Path,
+) -> None:
+    """R17, T4: a deferral of seconds is none of days, though its message is days old; nor is a
+    window.
+    """
+    clock = VirtualClock()
+    gateway, orders = await on_a_folder(tmp_path, clock)
+    await orders.send("a")
+    await clock.advance(240 * HOUR_S)
+    await orders.send("once", deduplication_id="k")
+    [late, once] = await orders.receive()
+    await orders.defer(late, delay_s=30)
+    await orders.ack(once)
+    await gateway.aclose()
+
+    for _ in range(2):
+        # The machine starts anew, ten days back, and then again before anything was written.
+        clock = VirtualClock()
+        gateway, orders = await on_a_folder(tmp_path, clock)
+        assert await orders.bodies() == []
+        await gateway.aclose()
+    gateway, orders = await on_a_folder(tmp_path, clock)
+    await clock.advance(31)
+    assert await orders.bodies() == ["a"]
+    await clock.advance(300)
+    await orders.send("twice", deduplication_id="k")
+    assert "twice" in await orders.bodies()
+    await gateway.aclose()
+
+
 async def test_when_an_older_release_wrote_the_file_then_its_times_are_read_by_the_wall_clock(
     tmp_path: Path,
 ) -> None:

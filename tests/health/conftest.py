@@ -7,6 +7,10 @@ from collections.abc import Iterator
 import pytest
 import structlog.testing
 
+from ..loops import pytest_asyncio_loop_factories
+
+__all__ = ["pytest_asyncio_loop_factories"]
+
 
 @pytest.fixture
 def quiet() -> Iterator[None]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog.testing
 
-from pump.clock import SYSTEM_CLOCK
+from pump.clock import SYSTEM_CLOCK, yield_to_loop
 from pump.errors import ConfigurationError
 from pump.health.control import log_failure
 from pump.http import server
@@ -18,8 +21,11 @@ from pump.http.server import LINGER_S, MAX_CONNECTIONS, READ_S, WRITE_S, Server
 from pump.http.wire import Answer, Request
 from pump.testing.virtual_clock import VirtualClock
 
+from ..loops import BOTH_LOOPS
 from .caller import call, connect, parse, send
 
+TURNS = 20
+"""Of the loop, until it has read that a client has gone."""
 PLAIN = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
@@ -351,3 +357,35 @@ async def test_when_the_path_cannot_be_had_then_the_remedy_is_named(
         await Bench().server.listen_at_path("control", path)
 
     assert what != "file" or path.read_text() == "precious"
+
+
+@BOTH_LOOPS
+async def test_when_a_client_has_gone_before_its_answer_then_nothing_is_raised() -> None:
+    """Law 7: uvloop, which `pump run` uses, raises for a write to a closed transport."""
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: Request) -> Answer:
+        asked.set()
+        await may_answer.wait()
+        return Answer(body=b"late", content_type="text/plain")
+
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+    late = Server(answer, SYSTEM_CLOCK, log_failure)
+    url = await late.listen("health", "127.0.0.1", 0)
+    _, writer = await connect(url)
+    writer.write(PLAIN)
+    await asked.wait()
+    client = writer.get_extra_info("socket")
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+    [attending] = late._connections
+    for _ in range(TURNS):
+        await yield_to_loop()
+
+    may_answer.set()
+    await asyncio.wait([attending])
+    await late.aclose()
+
+    assert attending.exception() is None
+    assert faults == []

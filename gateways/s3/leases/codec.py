@@ -14,7 +14,8 @@ import attrs
 import msgspec
 
 from pump.errors import MappingError
-from pump.message import Message, pack, unpack
+from pump.message import Message
+from pump.stores.packing import pack, unpack
 
 from ..layout import QueueKeys
 

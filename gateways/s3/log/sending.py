@@ -16,7 +16,8 @@ from math import floor
 import attrs
 
 from pump.errors import ConnectionFailed, MappingError, SendFailed, StorageFailed
-from pump.message import Message, pack, unpack
+from pump.message import Message
+from pump.stores.packing import pack, unpack
 
 from ..layout import Surroundings
 from ..store.objects import drive

@@ -107,6 +107,8 @@ class SqsEngine:
 
     async def send(self, queue: Queue, messages: Sequence[NewMessage]) -> list[Accepted]:
         """Store messages; a duplicate is told what its original was told."""
+        if not self._store.has_room(messages):
+            await self._store.require_room(messages)
         clock, state = self.clock, queue.state
         first = self.numbers.take(len(messages))
         now_s, time_s = clock.now_s(), clock.time_s()

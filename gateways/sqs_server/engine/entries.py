@@ -14,7 +14,7 @@ import msgspec
 
 from ..._sqlite.database import Schema, Statement
 from ..._sqlite.group_commit import Done
-from ..model import QueueId, SqsQueueSettings
+from ..model import NewMessage, QueueId, SqsQueueSettings
 from .record import MoveTask, NewMessages, SqsRecord, TimedHold, pack_settings, seal
 
 if TYPE_CHECKING:
@@ -149,6 +149,14 @@ class Store(Protocol):
         with the same error. Cancelling the future stops nothing.
         """
 
+    def has_room(self, messages: Sequence[NewMessage]) -> bool:
+        """Whether messages may be sent, as far as is known: the last of the room is for receives
+        and deletions, so that consumers can make more.
+        """
+
+    async def require_room(self, messages: Sequence[NewMessage]) -> None:
+        """Look again, and raise `StorageFull` when they may not."""
+
     def note_receive(self, hold: TimedHold, records: Sequence[SqsRecord], offset_s: float) -> None:
         """Keep for after a crash that a client has messages in flight; never raises, never waits.
 
@@ -172,6 +180,12 @@ class NullStore:
 
     def write(self, entry: Entry, done: Done) -> None:
         done(None)
+
+    def has_room(self, messages: Sequence[NewMessage]) -> bool:
+        return True
+
+    async def require_room(self, messages: Sequence[NewMessage]) -> None:
+        """There always is."""
 
     def note_receive(self, hold: TimedHold, records: Sequence[SqsRecord], offset_s: float) -> None:
         """No crash leaves anything in flight."""

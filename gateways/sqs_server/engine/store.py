@@ -14,6 +14,7 @@ from sqlite3 import Connection
 
 import msgspec
 
+from pump import headers
 from pump.errors import StorageFailed
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
@@ -23,6 +24,8 @@ from pump.tasks import in_thread
 
 from ..._sqlite.database import Database, Statement, to_the_end, translate
 from ..._sqlite.group_commit import Done, GroupCommit
+from ..._sqlite.reserve import DiskReserve
+from ..model import NewMessage
 from .engine import SqsEngine
 from .entries import FORGET_ORPHANS, KEY, SCHEMA, Entry, NullStore, Store, statements_of
 from .record import FileIdentity, SqsRecord, TimedHold
@@ -48,6 +51,7 @@ class SqsStore:
         folder: Path,
         *,
         max_bytes: int | None = None,
+        reserve_bytes: int | None = None,
         keeps_leases: KeptLeases = KeptLeases.AFTER_CRASH,
     ) -> None:
         self.path = folder / "sqs.db"
@@ -55,6 +59,8 @@ class SqsStore:
         self._leases: LeaseFile | None = None
         self._lock = FileLock(folder / "sqs.lock")
         self._max_bytes = max_bytes
+        self._reserve_bytes = reserve_bytes
+        self._reserve: DiskReserve | None = None
         self._database: Database | None = None
         self._journal: GroupCommit | None = None
 
@@ -77,6 +83,18 @@ class SqsStore:
     def write(self, entry: Entry, done: Done) -> asyncio.Future[None]:
         assert self._journal is not None, "open it first"
         return self._journal.append(statements_of(entry), done)
+
+    def has_room(self, messages: Sequence[NewMessage]) -> bool:
+        assert self._reserve is not None, "open it first"
+        return self._reserve.has_room(
+            len(messages), _size_of(messages), is_routed=_are_routed(messages)
+        )
+
+    async def require_room(self, messages: Sequence[NewMessage]) -> None:
+        assert self._reserve is not None, "open it first"
+        await self._reserve.require_room(
+            len(messages), _size_of(messages), is_routed=_are_routed(messages)
+        )
 
     def note_receive(self, hold: TimedHold, records: Sequence[SqsRecord], offset_s: float) -> None:
         if self._leases is not None:
@@ -142,6 +160,8 @@ class SqsStore:
         if recovered.orphans:
             await database.commit([Statement(sql, [()]) for sql in FORGET_ORPHANS])
         self._journal = GroupCommit(database)
+        self._reserve = DiskReserve(database, self._journal, self._reserve_bytes)
+        await database.in_thread(database.measure)
         self._journal.start()
         for each in recovered.corrupted:
             if each not in lost:
@@ -209,6 +229,17 @@ class SqsStore:
         )
         leases.open(turn, clock.time_s() - clock.now_s())
         return leases
+
+
+def _size_of(messages: Sequence[NewMessage]) -> int:
+    """In UTF-8, at most."""
+    values = (each.value for message in messages for each in message.attributes.values())
+    bodies = (len(each.body) * (1 if each.body.isascii() else 4) for each in messages)
+    return sum(bodies) + 4 * sum(map(len, values))
+
+
+def _are_routed(messages: Sequence[NewMessage]) -> bool:
+    return all(headers.REJECTION_REASON in each.attributes for each in messages)
 
 
 def open_store(

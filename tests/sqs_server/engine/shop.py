@@ -123,6 +123,12 @@ class PatientStore:
     async def open(self, engine: SqsEngine) -> None:
         """Nothing to recover."""
 
+    def has_room(self, messages: Sequence[NewMessage]) -> bool:
+        return True
+
+    async def require_room(self, messages: Sequence[NewMessage]) -> None:
+        """There always is."""
+
     def note_receive(self, hold: TimedHold, records: Sequence[SqsRecord], offset_s: float) -> None:
         """No crash is survived."""
 

@@ -12,7 +12,8 @@ import pytest
 
 from gateways.sqs_server.engine import ReceiptProblem, SqsStore, open_store
 from gateways.sqs_server.model import Attribute, NewMessage
-from pump.errors import StorageFailed
+from pump import headers
+from pump.errors import StorageFailed, StorageFull
 from pump.testing.virtual_clock import VirtualClock
 
 from .copies import copy_of
@@ -332,3 +333,39 @@ async def test_when_a_store_is_made_for_a_folder_then_it_is_kept_there(tmp_path:
 
     assert isinstance(store, SqsStore)
     assert store.path == tmp_path / "sqs.db"
+
+
+async def test_when_the_queue_is_nearly_full_then_consumers_still_dig_themselves_out(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """R51: sends stop while there is room for what receives and deletions write."""
+    shop = await Shop.open(clock, SqsStore(tmp_path, max_bytes=400_000))
+    await shop.make("dead")
+    await shop.make("orders", redrive=redrive("dead", 5))
+    with pytest.raises(StorageFull, match="sends go on by themselves"):
+        await send_until_refused(shop)
+    sent = len(shop.queue.state.records)
+    rejected = {headers.REJECTION_REASON: Attribute("String", "DeliveryError")}
+    await shop.send("a dead letter", attributes=rejected)
+
+    received = 0
+    while messages := await shop.receive(1):
+        received += len(messages)
+        await shop.delete(*messages)
+
+    assert 10 < sent == received - 1
+    await shop.send("and on it goes")
+    await shop.engine.aclose()
+
+
+async def test_when_the_disk_is_nearly_full_at_the_start_then_the_first_send_is_refused(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """R51."""
+    shop = await Shop.open(clock, SqsStore(tmp_path, reserve_bytes=2**60))
+    await shop.make("orders")
+
+    with pytest.raises(StorageFull, match="kept for receives and acks"):
+        await shop.send("a")
+
+    await shop.engine.aclose()
