@@ -48,8 +48,9 @@ from .sigv4 import SignedRequest, check_claim, request_timeout, request_too_larg
 # means something here.
 #
 # An older browser that is told to keep quiet loads an image with nothing but a Host. So a request
-# that is no POST changes nothing unless it has an `Authorization` header, which every SDK sends and
-# no page can add to a request of another site.
+# that is no POST changes nothing unless it has AWS's `Authorization` header, which every SDK sends
+# and no page can add to a request of another site. `Basic` is another matter: some browsers make it
+# of the name in `http://name@127.0.0.1:9324/`.
 
 # Names that mean this machine wherever they are resolved. Not `local`, which any machine of the
 # network may answer to, and not `amazonaws.com`, under which pages of others are served.
@@ -96,11 +97,12 @@ def refusal_of(headers: Mapping[str, str], allowed_hosts: frozenset[str]) -> Sqs
 
 def refusal_of_change(method: str, headers: Mapping[str, str], operation: str) -> SqsError | None:
     """Why a request that is understood may not be obeyed, None when it may."""
-    if method == "POST" or "authorization" in headers or operation in _READING:
+    is_signed = headers.get("authorization", "").startswith("AWS4-")
+    if method == "POST" or is_signed or operation in _READING:
         return None
     return access_denied(
-        f"{operation} by {method} without an Authorization header could come from a web page. "
-        "Send it as a POST, or sign it in that header."
+        f"{operation} by {method} without an Authorization header of AWS's could come from a web "
+        "page. Send it as a POST, or sign it in that header."
     )
 
 
