@@ -14,7 +14,7 @@ from pump.subscription import MakeChannels, QueueSpec, Subscription
 
 from .connection import RabbitMQLink
 from .errors import Where
-from .names import HEARTBEATS, checked_name, sessions_name
+from .names import HEARTBEATS, checked_name, legal_name, sessions_name
 from .registry import RegistryEntry
 from .topology import DELAY, DELIVERY_LIMIT, Topology, arguments_of
 
@@ -117,7 +117,7 @@ class RabbitMQAdmin:
 
     async def stats(self, queue: str) -> QueueStats:
         """What is in flight is what this gateway holds: RabbitMQ does not say what others do."""
-        visible = await self._topology.count(queue)
+        visible = await self._topology.count(legal_name(queue))
         if await self._topology.has_sessions(queue):
             visible += await self._in_sessions(queue)
         delayed = 0
@@ -137,7 +137,7 @@ class RabbitMQAdmin:
 
     async def purge(self, queue: str) -> int:
         """What is in flight at other processes stays theirs."""
-        count = await self._purge(queue)
+        count = await self._purge(legal_name(queue))
         besides = await self._topology.stays_of(queue, is_estimate=False)
         if await self._topology.has_sessions(queue):
             besides += await self._session_queues(queue)
