@@ -13,7 +13,7 @@ import attrs
 import msgspec
 
 from pump.clock import Clock
-from pump.errors import ConnectionFailed, PumpError
+from pump.errors import ConfigurationError, ConnectionFailed, PumpError
 from pump.message import Delivery, Message
 from pump.outcome import Action
 from pump.ports import QueueStats
@@ -82,8 +82,8 @@ class LocalClient:
             raise wire.unpack_failure(welcome, self._target)
         self._host_ahead_s = self._compare_clocks(welcome.result, greeted_at_s)
         self._writer = writer
-        for call in self._calls.values():
-            wire.write(writer, _again(call.request))
+        for call in list(self._calls.values()):
+            self._write(writer, _again(call.request))
         self._reading = asyncio.create_task(self._read(reader, writer), name="pumphouse-client")
         return True
 
@@ -200,8 +200,19 @@ class LocalClient:
         if self._dispatcher is not None:
             self._dispatcher.submit(self._owner, request, self._on_answer)
         elif self._writer is not None:
-            wire.write(self._writer, request)
+            self._write(self._writer, request)
         return call.answer
+
+    def _write(self, writer: StreamWriter, request: wire.Request) -> None:
+        """Send a request, or answer one that no connection can carry: it must not be asked again
+        of every host to come.
+        """
+        try:
+            wire.write(writer, request)
+        except UnicodeEncodeError as error:
+            remedy = "half a surrogate pair is no character; use text that UTF-8 has"
+            call = self._calls.pop(request.number)
+            _fail(call.answer, ConfigurationError("name", error.object, remedy))
 
     async def _read(self, reader: StreamReader, writer: StreamWriter) -> None:
         try:

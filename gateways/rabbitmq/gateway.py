@@ -372,7 +372,7 @@ class RabbitMQAdmin:
 
     async def stats(self, queue: str) -> QueueStats:
         """What is in flight is what this gateway holds: RabbitMQ does not say what others do."""
-        visible = await self._topology.count(queue)
+        visible = await self._topology.count(legal_name(queue))
         if await self._topology.has_sessions(queue):
             visible += await self._in_sessions(queue)
         delayed = 0
@@ -392,7 +392,7 @@ class RabbitMQAdmin:
 
     async def purge(self, queue: str) -> int:
         """What is in flight at other processes stays theirs."""
-        count = await self._purge(queue)
+        count = await self._purge(legal_name(queue))
         besides = await self._topology.stays_of(queue, is_estimate=False)
         if await self._topology.has_sessions(queue):
             besides += await self._session_queues(queue)

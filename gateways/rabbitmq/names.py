@@ -25,14 +25,19 @@ _NAME = re.compile(r"[a-zA-Z0-9\-_.:@#,/+ ]+")
 _PLAIN = re.compile(r"[a-zA-Z0-9\-_.:@,/+ ]{1,100}")
 
 
+def legal_name(queue: str) -> str:
+    """The name itself; `ConfigurationError` when the SDK would not send it."""
+    if not _NAME.fullmatch(queue) or len(queue) > MAX_NAME_BYTES:
+        remedy = f"use 1 to {MAX_NAME_BYTES} letters, digits, spaces and any of -_.:@#,/+"
+        raise ConfigurationError("queue", queue, remedy)
+    return queue
+
+
 def checked_name(queue: str) -> str:
     """The name itself; `ConfigurationError` when the SDK would not send it, or the broker keeps
     such names for itself.
     """
-    if not _NAME.fullmatch(queue) or len(queue) > MAX_NAME_BYTES:
-        remedy = f"use 1 to {MAX_NAME_BYTES} letters, digits, spaces and any of -_.:@#,/+"
-        raise ConfigurationError("queue", queue, remedy)
-    if queue.startswith("amq."):
+    if legal_name(queue).startswith("amq."):
         raise ConfigurationError("queue", queue, "RabbitMQ keeps names with `amq.` for itself")
     return queue
 

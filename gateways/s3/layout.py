@@ -125,7 +125,9 @@ class QueueKeys:
     @property
     def root(self) -> str:
         """What all keys of the queue begin with."""
-        return f"{self.prefix}queues/{quote(self.queue, safe='')}/"
+        # Half a surrogate pair is in no queue's name, and is looked for all the same.
+        name = quote(self.queue, safe="", errors="surrogatepass")
+        return f"{self.prefix}queues/{name}/"
 
     @property
     def facts(self) -> str:

@@ -108,7 +108,9 @@ def encode(message: Message) -> ServiceBusParcel:
     exact: dict[str, Any] = {"id": message.id}
     for field, name in _FIELDS.items():
         value = getattr(message, field)
-        if value and _is_plain_text(value):
+        # AMQP 1.0 has the content type as a symbol, which is ASCII.
+        is_fit = field != "content_type" or (value or "").isascii()
+        if value and is_fit and _is_plain_text(value):
             properties[name] = value
         elif value != _DEFAULTS.get(field):
             exact[field] = value

@@ -12,7 +12,7 @@ import pytest
 from gateways.local import codec, wire
 from gateways.local.client import LocalClient
 from pump.clock import SYSTEM_CLOCK, yield_to_loop
-from pump.errors import ConnectionFailed
+from pump.errors import ConfigurationError, ConnectionFailed
 from pump.message import Message
 from pump.testing.virtual_clock import VirtualClock
 
@@ -106,6 +106,29 @@ async def test_when_a_receive_is_cancelled_while_the_host_dies_then_it_is_cancel
     await client.queues()
     taken_back = [each for each in hosts[1].asked if isinstance(each, wire.Cancel)]
     assert len(taken_back) == len(receiving)
+    await client.aclose()
+
+
+async def test_when_a_name_cannot_travel_then_it_is_said_so_and_asked_of_no_host(
+    hosts: tuple[FakeHost, FakeHost],
+) -> None:
+    """Else each new host would be asked it, and the connection to none of them come about."""
+    lost = asyncio.Event()
+    client = LocalClient("me", SYSTEM_CLOCK, lost.set)
+    assert await client.connect(hosts[0].address)
+    with pytest.raises(ConfigurationError, match="surrogate"):
+        await client.purge("jobs\ud800")
+    known = asyncio.create_task(client.queues())
+    await lost.wait()
+    between = asyncio.create_task(client.purge("jobs\ud800"))
+    await yield_to_loop()
+
+    assert await client.connect(hosts[1].address)
+
+    with pytest.raises(ConfigurationError, match="surrogate"):
+        await between
+    assert await known == []
+    assert await client.queues() == []
     await client.aclose()
 
 

@@ -481,6 +481,8 @@ class HttpLimits:
     longer than this is refused by its Content-Length, or while it is read, and never kept."""
     max_buffered_bytes: int = 64 * _MIB
     """Of all bodies together that are still coming in: what comes on top of that waits."""
+    room_timeout_s: float = 1.0
+    """How long it waits for another to be done, before the oldest of them is refused."""
     max_line_bytes: int = 64 * 1024
     """Of the request line: the query protocol may put a message into it."""
     max_header_bytes: int = 16 * 1024

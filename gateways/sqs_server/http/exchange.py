@@ -6,9 +6,8 @@ import asyncio
 import ipaddress
 import re
 import traceback
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -48,8 +47,9 @@ from .sigv4 import SignedRequest, check_claim, request_timeout, request_too_larg
 # means something here.
 #
 # An older browser that is told to keep quiet loads an image with nothing but a Host. So a request
-# that is no POST changes nothing unless it has an `Authorization` header, which every SDK sends and
-# no page can add to a request of another site.
+# that is no POST changes nothing unless it has AWS's `Authorization` header, which every SDK sends
+# and no page can add to a request of another site. `Basic` is another matter: some browsers make it
+# of the name in `http://name@127.0.0.1:9324/`.
 
 # Names that mean this machine wherever they are resolved. Not `local`, which any machine of the
 # network may answer to, and not `amazonaws.com`, under which pages of others are served.
@@ -96,11 +96,12 @@ def refusal_of(headers: Mapping[str, str], allowed_hosts: frozenset[str]) -> Sqs
 
 def refusal_of_change(method: str, headers: Mapping[str, str], operation: str) -> SqsError | None:
     """Why a request that is understood may not be obeyed, None when it may."""
-    if method == "POST" or "authorization" in headers or operation in _READING:
+    is_signed = headers.get("authorization", "").startswith("AWS4-")
+    if method == "POST" or is_signed or operation in _READING:
         return None
     return access_denied(
-        f"{operation} by {method} without an Authorization header could come from a web page. "
-        "Send it as a POST, or sign it in that header."
+        f"{operation} by {method} without an Authorization header of AWS's could come from a web "
+        "page. Send it as a POST, or sign it in that header."
     )
 
 
@@ -252,47 +253,73 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class BodyBudget:
-    """How many bytes of bodies may be on their way in at once; first come, first served."""
+    """How many bytes of bodies may be held at once while they come in.
 
-    def __init__(self, max_bytes: int) -> None:
+    A body counts for what has come of it, so that one which is announced and never sent keeps no
+    other out. What does not fit waits; where nothing gets free within the patience, the oldest body
+    is refused. A body that is alone fits.
+    """
+
+    def __init__(self, max_bytes: int, patience_s: float, clock: Clock) -> None:
         self._max_bytes = max_bytes
-        self._free = max_bytes
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._patience_s = patience_s
+        self._clock = clock
+        self._bodies: dict[IncomingBody, None] = {}
+        """Oldest first."""
+        self._freed = asyncio.Event()
+        self._freed_at_s = clock.now_s()
 
     @asynccontextmanager
-    async def reserve(self, size: int) -> AsyncIterator[None]:
-        """Hold so many bytes, waiting for them; the largest body fits when it is alone."""
-        size = min(size, self._max_bytes)
-        await self._take(size)
-        try:
-            yield
-        finally:
-            self._give(size)
+    async def body(self) -> AsyncIterator[IncomingBody]:
+        """A body that comes in. Raises `TimeoutError` when it is refused for the sake of others."""
+        async with asyncio.timeout(None) as limit:
+            body = IncomingBody(self, limit)
+            self._bodies[body] = None
+            try:
+                yield body
+            finally:
+                del self._bodies[body]
+                self._note_freed()
 
-    async def _take(self, size: int) -> None:
-        if not self._waiting and size <= self._free:
-            self._free -= size
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (size, turn)
-        self._waiting.append(entry)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                self._waiting.remove(entry)
-                self._give(0)
-            else:
-                self._give(size)
-            raise
+    async def make_room(self, body: IncomingBody, size: int) -> None:
+        """Return when so many bytes more of a body fit."""
+        since_s = self._clock.now_s()
+        while others := [each for each in self._bodies if each is not body and each.size]:
+            if sum(each.size for each in others) + body.size + size <= self._max_bytes:
+                return
+            now_s = self._clock.now_s()
+            wait_s = max(since_s, self._freed_at_s) + self._patience_s - now_s
+            if wait_s <= 0:
+                others[0].refuse()
+                self._freed_at_s = now_s
+                continue
+            with suppress(TimeoutError):
+                async with self._clock.timeout(wait_s):
+                    await self._freed.wait()
 
-    def _give(self, size: int) -> None:
-        self._free += size
-        while self._waiting and self._waiting[0][0] <= self._free:
-            next_size, turn = self._waiting.popleft()
-            if not turn.cancelled():
-                self._free -= next_size
-                turn.set_result(None)
+    def _note_freed(self) -> None:
+        self._freed_at_s = self._clock.now_s()
+        freed, self._freed = self._freed, asyncio.Event()
+        freed.set()
+
+
+class IncomingBody:
+    """One body, as far as it has come."""
+
+    def __init__(self, budget: BodyBudget, limit: asyncio.Timeout) -> None:
+        self._budget = budget
+        self._limit = limit
+        self.size = 0
+
+    async def grow(self, size: int) -> None:
+        """Hold so many bytes more, as soon as they fit."""
+        await self._budget.make_room(self, size)
+        self.size += size
+
+    def refuse(self) -> None:
+        """End its reading: others need the room."""
+        self.size = 0
+        self._limit.reschedule(-1)
 
 
 class WebRequest:
@@ -319,12 +346,6 @@ class WebRequest:
         """Over which it came."""
         return self._request.protocol
 
-    @property
-    def max_bytes(self) -> int:
-        """The most that its body may come to."""
-        length = self._request.content_length
-        return self._limits.max_body_bytes if length is None else length
-
     def check_length(self) -> None:
         """Raise `SqsError` when it says itself that it is too long."""
         if (self._request.content_length or 0) > self._limits.max_body_bytes:
@@ -335,8 +356,8 @@ class WebRequest:
         """Whether nothing of it is still to come."""
         return self._request.content.is_eof()
 
-    async def read_body(self) -> bytes:
-        """All of it.
+    async def read_body(self, incoming: IncomingBody | None = None) -> bytes:
+        """All of it; what is still to come counts as `incoming`.
 
         Raises:
             SqsError: too long, too slow, or not what the headers say.
@@ -353,15 +374,17 @@ class WebRequest:
             request.writer.output_size = 0  # so that aiohttp does not take it for the answer
         try:
             async with self._clock.timeout(self._limits.body_timeout_s):
-                return await self._read_slowly()
+                return await self._read_slowly(incoming)
         except TimeoutError:
             raise request_timeout() from None
         except web.RequestPayloadError:
             raise serialization_exception("The body is not what its headers say.") from None
 
-    async def _read_slowly(self) -> bytes:
+    async def _read_slowly(self, incoming: IncomingBody | None) -> bytes:
         body = bytearray()
         while chunk := await self._request.content.readany():
+            if incoming is not None:
+                await incoming.grow(len(chunk))
             body += chunk
             if len(body) > self._limits.max_body_bytes:
                 raise request_too_large(self._limits.max_body_bytes)
@@ -404,7 +427,7 @@ class Exchange:
         self._limits = limits
         self._version = version
         self._request_ids = RequestIds()
-        self._bodies = BodyBudget(limits.max_buffered_bytes)
+        self._bodies = BodyBudget(limits.max_buffered_bytes, limits.room_timeout_s, clock)
         self._is_closing = False
         self._waiting: set[asyncio.Task[Any]] = set()
         self._under_way = 0
@@ -482,18 +505,12 @@ class Exchange:
         assert isinstance(connection, Connection)
         connection.note_reading(True)
         try:
-            async with AsyncExitStack() as held:
-                await self._reserve(held, request.max_bytes)
-                return self._parse(request, await request.read_body())
-        finally:
-            connection.note_reading(False)
-
-    async def _reserve(self, held: AsyncExitStack, size: int) -> None:
-        try:
-            async with self._clock.timeout(self._limits.body_timeout_s):
-                await held.enter_async_context(self._bodies.reserve(size))
+            async with self._bodies.body() as incoming:
+                return self._parse(request, await request.read_body(incoming))
         except TimeoutError:
             raise service_unavailable("Too many long requests are coming in.") from None
+        finally:
+            connection.note_reading(False)
 
     def _parse(self, request: Request, body: bytes) -> Call:
         if self._access.secrets:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 
 import attrs
 import pytest
 
 from ...capabilities import Capabilities, OrderingMode
-from ...errors import ConfigurationError, QueueMismatch, QueueNotFound, UnsupportedOperation
+from ...errors import (
+    ConfigurationError,
+    PumpError,
+    QueueMismatch,
+    QueueNotFound,
+    UnsupportedOperation,
+)
 from ...outcome import Refusal
 from ...subscription import MakeChannels, QueueSpec
 from ..builders import a_message, ack, defer
@@ -502,3 +509,28 @@ class AdministrationContract(ContractTests):
 
         assert caught.value.queue == missing
         assert await rig.stats(missing) is None
+
+    async def test_when_a_queues_name_has_half_a_surrogate_pair_then_the_error_is_one_of_ours(
+        self, rig: Rig
+    ) -> None:
+        """R2: such a name can come from the command line, and no UTF-8 carries it. The gateway goes
+        on working.
+        """
+        queue = await rig.open_queue()
+        odd = rig.name("odd") + "\ud800"
+        asks: list[Callable[[], Awaitable[object]]] = [
+            lambda: rig.gateway.producer(odd).send([a_message()]),
+            lambda: rig.admin.stats(odd),
+        ]
+        if rig.capabilities.has_peek:
+            asks.append(lambda: rig.admin.peek(odd))
+        if rig.capabilities.has_purge:
+            asks.append(lambda: rig.admin.purge(odd))
+
+        for ask in asks:
+            with pytest.raises(PumpError):
+                await ask()
+
+        sent = a_message()
+        await queue.send(sent)
+        assert [each.id for each in await queue.take_and_ack(1)] == [sent.id]

@@ -49,6 +49,30 @@ class SendingContract(ContractTests):
         assert received.queue == queue.name
 
     @pytest.mark.parametrize(
+        "text",
+        [
+            pytest.param("", id="empty"),
+            pytest.param(" APPLICATION/Json; charset=UTF-8 ", id="unusual"),
+            pytest.param("Žluť 🐎\r\n\t\x00", id="unicode"),
+            pytest.param("x" * 300, id="long"),
+            pytest.param("half \ud83d", id="half a surrogate pair"),
+        ],
+    )
+    async def test_when_fields_hold_any_text_then_they_arrive_exactly(
+        self, rig: Rig, text: str
+    ) -> None:
+        """R1, R63: a field that is there and empty is not one that is not. The tag of an encrypted
+        body covers them, so a message whose fields are tidied up would be taken for forged.
+        """
+        queue = await rig.open_queue()
+        sent = a_message(type=text, content_type=text, correlation_id=text, reply_to=text)
+
+        await queue.send(sent)
+
+        [received] = await queue.receive()
+        assert received.message == sent
+
+    @pytest.mark.parametrize(
         "body",
         [
             pytest.param(b"", id="empty"),

@@ -71,6 +71,13 @@ class TellsOfAnyQueue(Saboteur):
             return next(iter(await self.queues()), QueueStats(name=queue, visible=0, in_flight=0))
 
 
+class WritesNamesAsUtf8(Saboteur):
+    class Admin(NaiveAdmin):
+        async def stats(self, queue: str) -> QueueStats:
+            queue.encode()
+            return await super().stats(queue)
+
+
 class CountsWhatIsInFlightAsVisible(Saboteur):
     def stats(self, queue: Queue) -> QueueStats:
         stats = super().stats(queue)

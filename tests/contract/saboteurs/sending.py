@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from pump.message import Message
+from pump.message import JSON, Message
 from pump.subscription import QueueSpec
 
 from ..naive import Entry, Queue
@@ -46,6 +46,12 @@ class KeepsTenHeaders(Saboteur):
 class DropsReplyTo(Saboteur):
     def add(self, queue: Queue, message: Message, delay_s: float) -> None:
         super().add(queue, replace(message, reply_to=None), delay_s)
+
+
+class TakesAnEmptyFieldForNone(Saboteur):
+    def add(self, queue: Queue, message: Message, delay_s: float) -> None:
+        tidied = replace(message, content_type=message.content_type or JSON)
+        super().add(queue, tidied, delay_s)
 
 
 class MakesTheQueueItSendsTo(Saboteur):

@@ -184,7 +184,9 @@ async def test_when_a_get_without_authorization_would_change_something_then_it_i
     refused = await world.ask(b"GET /?Action=CreateQueue&QueueName=q" + host + b"\r\n")
     listed = await world.ask(b"GET /?Action=ListQueues" + host + b"\r\n")
     signed = await world.ask(
-        b"GET /?Action=CreateQueue&QueueName=q" + host + b"Authorization: AWS4 x\r\n\r\n"
+        b"GET /?Action=CreateQueue&QueueName=q"
+        + host
+        + b"Authorization: AWS4-HMAC-SHA256 x\r\n\r\n"
     )
 
     assert (refused.status, listed.status, signed.status) == (403, 200, 200)

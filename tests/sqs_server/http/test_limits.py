@@ -237,25 +237,42 @@ async def test_when_many_long_bodies_come_at_once_then_they_are_read_in_turn(
     assert done_before == 2, "what waits its turn is not read"
 
 
-async def test_when_the_turn_of_a_long_body_does_not_come_then_it_is_told_to_try_again(
+async def test_when_the_room_for_long_bodies_is_not_freed_then_the_oldest_is_told_to_try_again(
     world: World, clock: VirtualClock
 ) -> None:
-    limits = HttpLimits(max_buffered_bytes=10, body_timeout_s=5)
+    limits = HttpLimits(max_buffered_bytes=50, room_timeout_s=2)
     await world.start(limits=limits, clock=clock)
-    slow = await world.connect()
-    await slow.say(json_request(b" " * 20 + b"{}")[:-1])
-    await world.ask(json_request())
-    waiting = await world.connect()
-    await clock.advance(3)
-    await waiting.say(json_request(b" " * 20 + b"{}")[:-1])
-    await world.ask(json_request())
+    request = json_request(b" " * 18 + b"{}")
+    oldest, older, waiting = [await world.connect() for _ in range(3)]
+    for wire in (oldest, older, waiting):
+        await clock.advance(1)
+        await wire.say(request[:-1])
+        await world.ask(json_request())
 
     await clock.advance(2)
-    slow_reply = await slow.reply()
-    await waiting.say(b"}")
+    refused = await oldest.reply()
+    for wire in (waiting, older):
+        await wire.say(request[-1:])
 
-    assert slow_reply.status == 408
-    assert (await waiting.reply()).status == 200
+    assert refused.status == 503
+    assert [(await wire.reply()).status for wire in (waiting, older)] == [200, 200]
+
+
+async def test_when_long_bodies_are_announced_and_do_not_come_then_others_are_read_at_once(
+    world: World, clock: VirtualClock
+) -> None:
+    """The clock stands still: nothing is waited for."""
+    await world.start(limits=HttpLimits(max_body_bytes=1000, max_buffered_bytes=1500), clock=clock)
+    request = json_request(b" " * 998 + b"{}")
+    for _ in range(10):
+        await (await world.connect()).say(request[:-999])
+    await world.ask(json_request())  # by now they are being read
+    honest = await world.connect()
+    await honest.say(request[:-1])
+    await world.ask(json_request())
+    await honest.say(request[-1:])
+
+    assert (await honest.reply()).status == 200
 
 
 async def test_when_a_connection_closes_then_its_place_is_free(world: World) -> None:

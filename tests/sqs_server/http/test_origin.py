@@ -76,6 +76,17 @@ def test_when_an_image_asks_for_a_change_then_it_is_refused(method: str, operati
     assert refusal_of_change(method, {"host": "localhost"}, "ListQueues") is None
 
 
+@pytest.mark.parametrize("scheme", ["Basic eDp5", "Bearer x", "Negotiate x", "", "AWS4"])
+def test_when_an_images_address_has_a_user_then_what_the_browser_makes_of_it_is_no_signature(
+    scheme: str,
+) -> None:
+    """`<img src="http://x:y@127.0.0.1:9324/?Action=CreateQueue…">`."""
+    headers = {"host": "localhost", "authorization": scheme}
+
+    assert refusal_of_change("GET", headers, "CreateQueue") is not None
+    assert refusal_of_change("GET", headers, "ListQueues") is None
+
+
 @pytest.mark.parametrize(
     "origin",
     [
