@@ -80,9 +80,13 @@ class Publisher:
                 await asyncio.wait(ahead)
             try:
                 fates += await self._publish_chunk(chunk)
+                stopping = next((each for each in fates if isinstance(each, Throttled)), None)
             except PumpError as error:
-                # What comes after would fail alike, or overtake; what came before is confirmed.
-                return fates + [error] * (len(addressed) - len(fates))
+                stopping = error
+            if stopping is not None:
+                # What comes after would wait as long and fail alike, or overtake; what came before
+                # is confirmed.
+                return fates + [stopping] * (len(addressed) - len(fates))
         return fates
 
     async def _publish_chunk(self, chunk: Sequence[Addressed]) -> list[Fate]:
