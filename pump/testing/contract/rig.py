@@ -132,8 +132,8 @@ class Rig:
     leases_outlive_connections: bool = True
     """False where a broker takes back what a connection held as soon as that is gone."""
     hands_back_uncounted: bool = False
-    """True where an abandoned delivery counts as no attempt although `has_uncounted_abandon` is not
-    declared: a session that is closed, or a receive that is cancelled, may cost one all the same."""
+    """True where an abandoned delivery counts as no attempt, but `has_uncounted_abandon` is not
+    declared: a session that is closed, or a receive that is cancelled, may cost one."""
     may_block: Collection[str] = ()
     """Where the event loop may be blocked for a moment, as `"file.py:function"`: calls of an SDK
     that the gateway cannot avoid and that no message pays for."""
