@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from enum import StrEnum
 from typing import Any, cast
 from urllib.parse import quote
+from weakref import WeakKeyDictionary
 
 import aiormq
 import attrs
@@ -60,10 +61,18 @@ async def connect(settings: RabbitMQSettings, *, is_careful: bool) -> Connection
     """A connection, without any recovery of the SDK's own; a careful one is stopped by no
     message's header, and takes each apart twice for it.
     """
-    if not is_careful:
-        return await aiormq.connect(_url(settings))
-    transport = CarefulTransport(is_tls=settings.is_tls)
-    return await aiormq.connect(_url(settings), transport_factory=transport)
+    transport = _Transport(is_tls=settings.is_tls, is_careful=is_careful)
+    connection = await aiormq.connect(_url(settings), transport_factory=transport)
+    _TRANSPORTS[connection] = transport
+    return connection
+
+
+def abort(connection: Connection) -> None:
+    """Cut a connection off, with what was not sent: closing it would wait for a broker that reads
+    nothing, perhaps for ever.
+    """
+    if (transport := _TRANSPORTS.get(connection)) is not None:
+        transport.abort()
 
 
 def has_met_illegible(connection: Connection) -> bool:
@@ -263,20 +272,34 @@ def _url(settings: RabbitMQSettings) -> URL:
     return base.with_path("/" + quote(settings.vhost, safe=""), encoded=True, keep_query=True)
 
 
-# A transport that no message stops: headers reach the SDK in a form that it can read.
+# A transport that can be cut off, and that no message stops: where it is careful, headers reach the
+# SDK in a form that it can read.
 
 
-class CarefulTransport(TransportFactory):
-    """Has the SDK read through a `_CarefulReader`."""
+class _Transport(TransportFactory):
+    """Has the SDK read through a `_CarefulReader` where it is careful."""
 
-    def __init__(self, *, is_tls: bool) -> None:
+    def __init__(self, *, is_tls: bool, is_careful: bool) -> None:
         self._transport = TLSTransportFactory() if is_tls else TCPTransportFactory()
+        self._is_careful = is_careful
+        self._writer: asyncio.StreamWriter | None = None
 
     async def create(
         self, url: URL, **options: Any
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await self._transport.create(url, **options)
-        return cast(asyncio.StreamReader, _CarefulReader(reader)), writer
+        reader, self._writer = await self._transport.create(url, **options)
+        if self._is_careful:
+            reader = cast(asyncio.StreamReader, _CarefulReader(reader))
+        return reader, self._writer
+
+    def abort(self) -> None:
+        """Close at once, with what was not sent."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+
+_TRANSPORTS: WeakKeyDictionary[Connection, _Transport] = WeakKeyDictionary()
+"""By connection: the SDK keeps a transport to itself."""
 
 
 class _CarefulReader:

@@ -33,7 +33,8 @@ MAX_PAUSE_S = 1.0
 _PAUSES = attrs.evolve(RECONNECT, maximum=timedelta(seconds=MAX_PAUSE_S))
 CALM_S = 1.5
 """How long after a broker is back it may still hold messages for connections that are no more."""
-_CLOSING_S = 5.0
+CLOSING_S = 5.0
+"""How long something is closed in the way that the broker would like it."""
 
 
 class RabbitMQLink:
@@ -173,7 +174,7 @@ async def close_channel(channel: Channel) -> None:
     """
     if channel.is_closed or channel.connection.is_closed:
         return
-    closing = asyncio.ensure_future(channel.close(timeout=_CLOSING_S))
+    closing = asyncio.ensure_future(channel.close(timeout=CLOSING_S))
     closing.add_done_callback(look_at)
     try:
         await asyncio.shield(closing)
@@ -186,12 +187,20 @@ async def close_channel(channel: Channel) -> None:
 
 
 async def _close(connection: Connection, clock: Clock) -> None:
-    closed = ConnectionError("closed by the gateway")
+    from . import amqp
+
+    closing = asyncio.ensure_future(connection.close(ConnectionError("closed by the gateway")))
+    closing.add_done_callback(look_at)
     try:
-        async with clock.timeout(_CLOSING_S):
-            await connection.close(closed)
-    except Exception:  # broad: whatever is wrong with it, it is to go
+        async with clock.timeout(CLOSING_S):
+            # Not cancelled: the SDK then goes on to wait until all that was written is sent.
+            await asyncio.wait([closing])
+    except TimeoutError:
         return
+    finally:
+        if not closing.done():
+            amqp.abort(connection)
+            await asyncio.wait([closing])
 
 
 def _close_opened(opening: asyncio.Future[Channel]) -> None:

@@ -14,7 +14,7 @@ from pump.observability.log import get_logger
 from pump.outcome import Refusal, Settlement
 
 from .._kit.connection import BackgroundTasks
-from .connection import RabbitMQLink, close_channel
+from .connection import CLOSING_S, RabbitMQLink, close_channel
 from .errors import Where, fault_of, translated
 from .names import RECEIVE_BATCH
 from .settling import Outstanding, RabbitMQLease, RabbitMQSettling, Terms, hand_back
@@ -82,7 +82,12 @@ class RabbitMQConsumer:
 
     async def aclose(self) -> None:
         """What was not settled goes back to the queue at once."""
-        await self._given_up.finish()
+        try:
+            async with self._clock.timeout(CLOSING_S):
+                await self._given_up.finish()
+        except TimeoutError:
+            # A broker that does not answer: it goes back with the channel.
+            pass
         # A settlement whose caller was cancelled: its copy may be sent, and its ack not.
         await self._settling.under_way()
         channel, self._channel = self._channel, None

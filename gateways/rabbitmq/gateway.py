@@ -32,6 +32,7 @@ from .names import (
     MAX_DELAY_S,
     capabilities_with,
     checked_name,
+    legal_name,
     max_lease_s,
     sessions_name,
 )

@@ -78,11 +78,17 @@ class Publisher:
         for chunk in _chunks(addressed):
             while ahead := [self._under_way[i] for i in map(_id, chunk) if i in self._under_way]:
                 await asyncio.wait(ahead)
+            fault: Fate
             try:
                 fates += await self._publish_chunk(chunk)
             except PumpError as error:
-                # What comes after would fail alike, or overtake; what came before is confirmed.
-                return fates + [error] * (len(addressed) - len(fates))
+                fault = error
+            else:
+                fault = next((each for each in fates if isinstance(each, Throttled)), None)
+            if fault is not None:
+                # What comes after would wait as long and fail alike, or overtake; what came before
+                # is confirmed.
+                return fates + [fault] * (len(addressed) - len(fates))
         return fates
 
     async def _publish_chunk(self, chunk: Sequence[Addressed]) -> list[Fate]:

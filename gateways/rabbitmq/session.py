@@ -26,7 +26,7 @@ from pump.outcome import ABANDON, ACK, Action, Defer, Refusal, Settlement
 from .._kit.connection import BackgroundTasks
 from .._kit.leases import Alarm, Lease
 from .._kit.session import HeldMessage, SessionHand, SessionState
-from .connection import RabbitMQLink, close_channel
+from .connection import CLOSING_S, RabbitMQLink, close_channel
 from .consumer import OneShotConsumer, RabbitMQConsumer, Taps
 from .errors import Where, translated
 from .names import RECEIVE_BATCH, session_lock, session_queue
@@ -346,9 +346,16 @@ class RabbitMQSessions:
         return await self._named(session, terms, max(wait_s, GRACE_S))
 
     async def aclose(self) -> None:
-        """Close every session, and the sorter."""
-        await asyncio.gather(*(each.aclose() for each in list(self._open)), return_exceptions=True)
-        await self._chores.finish()
+        """Close every session, and the sorter. What a broker that does not answer keeps from being
+        released goes with the connection.
+        """
+        try:
+            async with self._clock.timeout(CLOSING_S):
+                closing = [each.aclose() for each in list(self._open)]
+                await asyncio.gather(*closing, return_exceptions=True)
+                await self._chores.finish()
+        except TimeoutError:
+            pass
         await self._sorter.aclose()
 
     async def _named(self, group: str, terms: Terms, wait_s: float) -> RabbitMQSession | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeVar
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
@@ -28,6 +29,7 @@ from .wire import SendEntry, encode, entry_request
 _log = get_logger("gateways.sqs")
 _SEND = "send_message_batch"
 _MAX_ATTEMPTS = 4
+_TOO_LARGE = re.compile(r"Message must be shorter than (\d+) bytes")
 
 
 @attrs.define(eq=False)
@@ -130,10 +132,16 @@ class SqsProducer:
             worth_repeating = self._note_untold(parcels, {each["Id"] for each in (*refused, *sent)})
         for failed in refused:
             parcel = parcels[int(failed["Id"])]
-            parcel.error = entry_fault(failed, operation=_SEND, target=self._calls.queue)
+            parcel.error = self._refusal(parcel, failed)
             if not failed.get("SenderFault", False):
                 worth_repeating.append(parcel)
         return worth_repeating
+
+    def _refusal(self, parcel: _Parcel, failed: Mapping[str, Any]) -> GatewayError:
+        """Why SQS did not take it. AWS has no code for what is over the queue's own limit."""
+        if (limit := _TOO_LARGE.search(str(failed.get("Message")))) is not None:
+            return MessageTooLarge(self._calls.queue, parcel.size, int(limit[1]))
+        return entry_fault(failed, operation=_SEND, target=self._calls.queue)
 
     def _note_untold(self, parcels: Sequence[_Parcel], told_ids: set[str]) -> list[_Parcel]:
         """Those of which a reply does not say that they are there."""

@@ -31,6 +31,9 @@ disk_free_limit.absolute = 10MB
 raft.wal_max_size_bytes = 16000000
 log.file.level = warning
 """
+ADVANCED = "[{rabbit, [{dead_letter_worker_publisher_confirm_timeout, 5000}]}]."
+"""What a killed server could not hand on at once, a delay above all, it hands on again after three
+minutes unless it is told otherwise: longer than a test waits."""
 
 
 def main(folder: Path, server: str) -> None:
@@ -84,6 +87,7 @@ def _bound() -> socket.socket:
 
 def _configure(folder: Path, port: int) -> None:
     (folder / "rabbitmq.conf").write_text(CONFIG.format(port=port, folder=folder))
+    (folder / "advanced.config").write_text(ADVANCED)
     (folder / "plugins").write_text("[].")
     (folder / "env.conf").write_text("")
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
@@ -119,6 +123,7 @@ def environment(folder: Path, ports: dict[str, int]) -> dict[str, str]:
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
         "RABBITMQ_CONF_ENV_FILE": str(folder / "env.conf"),
         "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
         # Two schedulers that sleep when there is nothing to do: tests share the machine.
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
             "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none "

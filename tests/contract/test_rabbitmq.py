@@ -61,6 +61,7 @@ class TestRabbitMQ(GatewayContract):
             store_raw=store_raw,
             behind_network=behind_network,
             leases_outlive_connections=False,
+            hands_back_uncounted=True,
         )
         yield rig
         await rig.aclose()

@@ -153,7 +153,7 @@ class LawContract(ContractTests):
 
     async def test_law_5_a_restart_costs_what_was_not_started_no_retry(self, rig: Rig) -> None:
         """T5: `max_retries=N` is N+1 runs, however often the message was handed back unread."""
-        rig.needs("has_uncounted_abandon")
+        rig.needs_uncounted_abandon()
         may_end, started, failed = asyncio.Event(), asyncio.Event(), Counter[str]()
 
         async def handle(job: Job) -> None:

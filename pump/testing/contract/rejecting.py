@@ -350,7 +350,7 @@ class RedriveContract(ContractTests):
 
     async def test_when_abandoned_at_the_last_delivery_then_it_stays(self, rig: Rig) -> None:
         """T5: what was not tried does not count."""
-        rig.needs("has_uncounted_abandon")
+        rig.needs_uncounted_abandon()
         queue = await open_redriving(rig, max_receive_count=1)
         await queue.send(a_message())
 

@@ -203,7 +203,7 @@ class SettlingContract(ContractTests):
 
     async def test_when_abandoned_then_it_does_not_count_as_an_attempt(self, rig: Rig) -> None:
         """T5: only what was tried is counted."""
-        rig.needs("has_uncounted_abandon")
+        rig.needs_uncounted_abandon()
         queue = await rig.open_queue()
         await queue.send(a_message())
 

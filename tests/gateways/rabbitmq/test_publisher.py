@@ -76,6 +76,22 @@ async def test_when_some_confirms_never_come_then_only_those_are_throttled() -> 
     assert isinstance(unanswered, Throttled)
 
 
+async def test_when_a_part_is_not_confirmed_then_those_after_it_are_not_waited_for() -> None:
+    """R51: a send has one limit, however large it is."""
+    link, clock = FakeLink(), VirtualClock()
+    publishing = await publish(link, clock, 3 * PUBLISH_BATCH)
+
+    answer(link, range(1, PUBLISH_BATCH), Basic.Ack())
+    await clock.advance(PATIENCE_S + 1)
+    await yield_to_loop()
+
+    assert publishing.done()
+    fates = await publishing
+    assert fates[: PUBLISH_BATCH - 1] == [None] * (PUBLISH_BATCH - 1)
+    assert {type(fate) for fate in fates[PUBLISH_BATCH - 1 :]} == {Throttled}
+    assert len(fates) == 3 * PUBLISH_BATCH
+
+
 async def test_when_the_broker_goes_away_between_parts_then_the_part_before_is_confirmed() -> None:
     link, clock = FakeLink(), VirtualClock()
     publishing = await publish(link, clock, 2 * PUBLISH_BATCH + 1)

@@ -176,6 +176,19 @@ async def test_when_one_body_is_too_large_then_the_others_are_sent_and_it_is_nam
     assert [bodies(each) for each in transport.requests(SEND)] == [["small"]]
 
 
+async def test_when_a_body_is_over_the_limit_of_the_queue_then_it_says_so() -> None:
+    """R58: the option `max_message_bytes`, or what another program has set."""
+    said = "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes."
+    refused = {"Id": "0", "Code": "InvalidParameterValue", "SenderFault": True, "Message": said}
+    transport = ScriptedTransport(send_message_batch=[{"Successful": [], "Failed": [refused]}])
+
+    with pytest.raises(MessageTooLarge) as caught:
+        await producer_of(transport).send([a_message(b"x" * 2000)])
+
+    assert caught.value.max_size == 1024
+    assert caught.value.size >= 2000
+
+
 async def test_when_the_only_body_is_too_large_then_that_is_raised() -> None:
     transport = ScriptedTransport()
 

@@ -10,7 +10,9 @@ from datetime import timedelta
 import pytest
 
 from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings
+from pump.clock import SYSTEM_CLOCK
 from pump.errors import GatewayError, Throttled
+from pump.message import Message
 from pump.subscription import Subscription
 from pump.testing.builders import a_message, a_subscription, defer
 from tests.brokers.rabbitmq_server import RabbitMQ
@@ -143,6 +145,52 @@ async def test_when_the_broker_is_short_of_memory_then_every_send_is_answered_an
         with pytest.raises(Throttled):
             await gateway.producer("others").send([a_message()])
         await gateway.aclose()
+
+
+async def test_when_the_broker_reads_nothing_of_a_large_send_then_closing_ends(
+    server: RabbitMQ,
+) -> None:
+    """R51: what is left in the socket's buffer goes with the connection."""
+    gateway = RabbitMQGateway(RabbitMQSettings.from_url(f"{server.url()}?confirm_timeout=1"))
+    await gateway.open()
+    await make(gateway, a_subscription("orders"))
+    await asyncio.to_thread(server.be_short_of_memory)
+    large = b"x" * 1_000_000
+
+    with pytest.raises(Throttled):
+        await gateway.producer("orders").send([a_message()])
+    with pytest.raises(Throttled):
+        await gateway.producer("orders").send([Message(body=large) for _ in range(40)])
+
+    async with asyncio.timeout(40):
+        await gateway.aclose()
+
+
+async def test_when_the_broker_stands_still_then_closing_does_not_wait_for_its_heartbeats(
+    server: RabbitMQ,
+) -> None:
+    """R51: with a session, with what is in flight, and with a receive that was just cancelled."""
+    url = f"{server.url()}?heartbeat=600&confirm_timeout=1&connect_timeout=3"
+    gateway = RabbitMQGateway(RabbitMQSettings.from_url(url))
+    await gateway.open()
+    queue, sessions = a_subscription("orders"), _with_sessions("sorted")
+    for each in (queue, sessions):
+        await make(gateway, each)
+        await gateway.producer(each.queue).send([a_message("1", group="a")])
+    session = await gateway.accept_session(sessions, "a", wait_s=30)
+    assert session is not None
+    assert await session.receive(max_count=1, wait_s=30)
+    consumer = gateway.consumer(queue)
+    assert await consumer.receive(max_count=1, wait_s=30)
+    waiting = asyncio.create_task(consumer.receive(max_count=1, wait_s=600))
+    await SYSTEM_CLOCK.sleep(0.1)
+
+    with server.standing_still():
+        waiting.cancel()
+        async with asyncio.timeout(60):
+            await gateway.aclose()
+
+    assert waiting.cancelled()
 
 
 def _with_sessions(queue: str) -> Subscription:

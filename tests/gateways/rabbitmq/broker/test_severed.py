@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -32,7 +33,10 @@ async def test_when_the_connection_is_cut_then_only_what_ran_is_handled_again(
     """
     async with TcpProxy(RabbitMQSettings.from_url(rabbitmq_url).port) as proxy:
         gateway = await open_gateway(via(rabbitmq_url, proxy.port))
-        subscription = a_job_subscription(name, concurrency=1, prefetch=19)
+        # So long that no extension finds out before the connection's end is told.
+        subscription = a_job_subscription(
+            name, concurrency=1, prefetch=19, lease=timedelta(minutes=10)
+        )
         runs: list[int] = []
         cancelled: list[int] = []
         is_running, is_done = asyncio.Event(), asyncio.Event()
