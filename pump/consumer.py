@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -34,6 +33,7 @@ from .ports import ConsumerPort, PayloadEncryption
 from .rejection import RejectionRouter, Routed, rejection_of
 from .session import Session, Sessions
 from .subscription import Subscription
+from .tasks import run_while_held
 
 _log = get_logger("pump.consumer")
 _LONG_S = timedelta(days=1).total_seconds()
@@ -308,19 +308,13 @@ class Consumer:
 
     async def _route(self, delivery: Delivery, held: _InFlight, rejection: Reject) -> Routed:
         """Route the copy, and keep the lease meanwhile. Once it is lost, routing is cancelled."""
-        routing = asyncio.create_task(
-            self._router.route(delivery, rejection.reason, rejection.detail), name="reject"
+        return await run_while_held(
+            self._router.route(delivery, rejection.reason, rejection.detail),
+            lambda: self._hold(delivery, held),
+            every_s=self._lease_s / 2,
+            clock=self._clock,
+            name="reject",
         )
-        try:
-            while True:
-                try:
-                    async with self._clock.timeout(self._lease_s / 2):
-                        return await asyncio.shield(routing)
-                except TimeoutError:
-                    await self._hold(delivery, held)
-        finally:
-            routing.cancel()
-            await asyncio.wait([routing])
 
     def _lose(self, delivery: Delivery, held: _InFlight) -> None:
         if not held.is_gone:
