@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from .clock import Clock
-from .errors import GatewayError, InvalidReceipt
+from .errors import GatewayError, InvalidReceipt, text_of
 from .loop.processing import result_by_hand
 from .loop.reporting import Reporter
 from .mapping import Mapper
@@ -122,7 +122,7 @@ class Consumer:
                     yield unread.pop(0)
         finally:
             for delivery in unread:
-                await self.abandon(delivery)
+                await self._hand_back(delivery)
 
     async def _received_within(self, max_count: int, idle: timedelta | None) -> list[Delivery]:
         """What comes next; nothing when `idle` has passed."""
@@ -133,6 +133,17 @@ class Consumer:
             deliveries = await self.receive(max_count, wait=wait)
             if deliveries or self._clock.now_s() >= until_s:
                 return deliveries
+
+    async def _hand_back(self, delivery: Delivery) -> None:
+        """Abandon what was not given out. One that cannot be has gone, or comes again when its
+        lease ends: for the caller there is nothing to do.
+        """
+        try:
+            await self.abandon(delivery)
+        except InvalidReceipt:
+            pass  # It was too long unread, and that is reported.
+        except GatewayError as error:
+            _log.warning(vocabulary.SETTLE_FAILED, error=text_of(error, repr), count=1)
 
     async def open(self, delivery: Delivery) -> Message:
         """The message as it was sent: decrypted, where the app encrypts.
