@@ -123,8 +123,8 @@ class Session:
         it. Its successors stay in flight, unless the copy cannot be sent and the original is kept.
 
         Only what is ours is copied: the lock is renewed first, and kept while the copy is on its
-        way. `SessionLockLost`, and no copy, when it is lost; `InvalidReceipt` when the message is not
-        in flight any more.
+        way. `SessionLockLost`, and no copy, when it is lost; `InvalidReceipt` when the message is
+        not in flight any more.
         """
         rejection = rejection_of(reason, detail)
         self._require_open()

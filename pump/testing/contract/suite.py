@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .administration import AdministrationContract
 from .blocking import BlockingContract, SessionBlockingContract
-from .by_hand import ByHandContract
+from .by_hand import ByHandContract, SessionByHandContract
 from .claims import ClaimContract
 from .concurrency import ConcurrencyContract
 from .durability import DurabilityContract, LifecycleContract, SharingContract
@@ -46,7 +46,9 @@ class PortContract(
     """What a gateway's ports promise, without a pump on top."""
 
 
-class PumpContract(LawContract, RejectionContract, HostileContract, ByHandContract):
+class PumpContract(
+    LawContract, RejectionContract, HostileContract, ByHandContract, SessionByHandContract
+):
     """What an app does on the gateway, with its pump and by hand: the laws, where messages end,
     and what handlers may do to it.
     """
