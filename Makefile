@@ -50,6 +50,8 @@ SQS_CLIENTS := .venv-awscli/.ready .venv-awscli-query/.ready .venv-sqs-clients/.
 MINIMUM := .venv-minimum/.ready
 NEWEST := .venv-newest/.ready
 NEWEST_CANDIDATES := python3.15 python3.14 python3.13 python3.12
+# What pyenv has installed and not put on the path, newest first.
+PYENV_CANDIDATES = $(shell ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/*/bin/python3 2>/dev/null | sort -rV)
 EXTRAS := crypto ledger local nats otel pydantic rabbitmq reload report s3 servicebus sqs uvloop
 
 .PHONY: help demo demo-spark test test-brokers test-spark test-slow test-minimum test-newest conformance check fmt \
@@ -247,8 +249,9 @@ $(MINIMUM): pyproject.toml requirements/dev.in requirements/build.txt $(READY)
 
 $(NEWEST): requirements/dev.txt requirements/build.txt $(READY)
 	@set -e; chosen=; \
-	for candidate in $(or $(PYTHON),$(NEWEST_CANDIDATES)); do \
-		if "$$candidate" -c 'import venv' >/dev/null 2>&1; then chosen=$$candidate; break; fi; \
+	for candidate in $(or $(PYTHON),$(NEWEST_CANDIDATES) $(PYENV_CANDIDATES)); do \
+		if "$$candidate" -c 'import sys, venv; sys.exit(sys.version_info < (3, 12))' \
+			>/dev/null 2>&1; then chosen=$$candidate; break; fi; \
 	done; \
 	if [ -z "$$chosen" ]; then \
 		echo 'error: no newer Python found (tried: $(or $(PYTHON),$(NEWEST_CANDIDATES))).' >&2; \

@@ -137,18 +137,11 @@ class AppParts:
         spill = self._default_spill
         if self.is_spill_chosen or not isinstance(spill, SqliteSpill):
             return self._spill
-        if not _may_spill(gateway, self._subscriptions):
-            return self._spill
-        danger = await asyncio.to_thread(perishing, spill.path)
-        if danger is None:
+        # Queues of a process die with it: no spill could be all that is left of a message.
+        if not gateway.capabilities.is_durable:
             return spill
-        _log.warning(
-            vocabulary.SPILL_PERISHABLE,
-            path=str(spill.path),
-            detail=f"it lies on {danger}; what is rejected and cannot be routed is kept",
-            remedy=SPILL_REMEDY,
-        )
-        return PerishableSpill(spill.path, danger)
+        danger = await asyncio.to_thread(perishing, spill.path)
+        return spill if danger is None else PerishableSpill(spill.path, danger)
 
     def built_gateway(self) -> Gateway:
         """The gateway as it would be opened, without opening it."""
@@ -241,9 +234,21 @@ class AppParts:
             raise PumpError("the app is open already; do this before it opens, or after it closed")
 
 
-def _may_spill(gateway: Gateway, subscriptions: Iterable[Subscription]) -> bool:
-    """Whether a spill could be all that is left of a message: queues of a process die with it."""
-    return gateway.capabilities.is_durable and any(
+def _warn_if_perishable(spill: SpillStore, subscriptions: Iterable[Subscription]) -> None:
+    """Say, once, that these would spill and that the place for it is none."""
+    if not isinstance(spill, PerishableSpill) or spill.is_told or not _may_spill(subscriptions):
+        return
+    spill.is_told = True
+    _log.warning(
+        vocabulary.SPILL_PERISHABLE,
+        path=str(spill.path),
+        detail=f"it lies on {spill.danger}; what is rejected and cannot be routed is kept",
+        remedy=SPILL_REMEDY,
+    )
+
+
+def _may_spill(subscriptions: Iterable[Subscription]) -> bool:
+    return any(
         each.on_routing_failure is OnRoutingFailure.SPILL
         and (each.dead_letter_queue is not None or each.invalid_queue is not None)
         for each in subscriptions
@@ -361,6 +366,7 @@ class App(AppParts):
     async def consumer(self, subscription: Subscription) -> AsyncIterator[Consumer]:
         """Consume a queue by hand; makes its channels first."""
         runtime = self._open_runtime()
+        _warn_if_perishable(runtime.spill, [subscription])
         await runtime.make_channels(subscription)
         consumer = runtime.consumer(subscription)
         try:
@@ -388,8 +394,10 @@ class App(AppParts):
     def dispatcher(self, subscriptions: Sequence[Subscription] | None = None) -> Dispatcher:
         """A dispatcher for all subscriptions, or for these; the app must be open."""
         self.check()
+        runtime = self._open_runtime()
         chosen = self._subscriptions if subscriptions is None else subscriptions
-        return Dispatcher(self._open_runtime(), chosen)
+        _warn_if_perishable(runtime.spill, chosen)
+        return Dispatcher(runtime, chosen)
 
     @asynccontextmanager
     async def pumping(self) -> AsyncIterator[Dispatcher]:
@@ -502,6 +510,7 @@ class App(AppParts):
                 ledger=self._ledger,
             )
         )
+        _warn_if_perishable(runtime.spill, self.subscriptions)
         await runtime.open()
         self._runtime = runtime
         return self

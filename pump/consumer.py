@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,7 +21,7 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from .clock import Clock
-from .errors import GatewayError, InvalidReceipt
+from .errors import GatewayError, InvalidReceipt, text_of
 from .loop.processing import result_by_hand
 from .loop.reporting import Reporter
 from .mapping import Mapper
@@ -34,6 +33,7 @@ from .ports import ConsumerPort, PayloadEncryption
 from .rejection import RejectionRouter, Routed, rejection_of
 from .session import Session, Sessions
 from .subscription import Subscription
+from .tasks import run_while_held
 
 _log = get_logger("pump.consumer")
 _LONG_S = timedelta(days=1).total_seconds()
@@ -122,7 +122,7 @@ class Consumer:
                     yield unread.pop(0)
         finally:
             for delivery in unread:
-                await self.abandon(delivery)
+                await self._hand_back(delivery)
 
     async def _received_within(self, max_count: int, idle: timedelta | None) -> list[Delivery]:
         """What comes next; nothing when `idle` has passed."""
@@ -133,6 +133,17 @@ class Consumer:
             deliveries = await self.receive(max_count, wait=wait)
             if deliveries or self._clock.now_s() >= until_s:
                 return deliveries
+
+    async def _hand_back(self, delivery: Delivery) -> None:
+        """Abandon what was not given out. One that cannot be has gone, or comes again when its
+        lease ends: for the caller there is nothing to do.
+        """
+        try:
+            await self.abandon(delivery)
+        except InvalidReceipt:
+            pass  # It was too long unread, and that is reported.
+        except GatewayError as error:
+            _log.warning(vocabulary.SETTLE_FAILED, error=text_of(error, repr), count=1)
 
     async def open(self, delivery: Delivery) -> Message:
         """The message as it was sent: decrypted, where the app encrypts.
@@ -308,19 +319,13 @@ class Consumer:
 
     async def _route(self, delivery: Delivery, held: _InFlight, rejection: Reject) -> Routed:
         """Route the copy, and keep the lease meanwhile. Once it is lost, routing is cancelled."""
-        routing = asyncio.create_task(
-            self._router.route(delivery, rejection.reason, rejection.detail), name="reject"
+        return await run_while_held(
+            self._router.route(delivery, rejection.reason, rejection.detail),
+            lambda: self._hold(delivery, held),
+            every_s=self._lease_s / 2,
+            clock=self._clock,
+            name="reject",
         )
-        try:
-            while True:
-                try:
-                    async with self._clock.timeout(self._lease_s / 2):
-                        return await asyncio.shield(routing)
-                except TimeoutError:
-                    await self._hold(delivery, held)
-        finally:
-            routing.cancel()
-            await asyncio.wait([routing])
 
     def _lose(self, delivery: Delivery, held: _InFlight) -> None:
         if not held.is_gone:

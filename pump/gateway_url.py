@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from .clock import SYSTEM_CLOCK, Clock
@@ -46,9 +46,10 @@ def gateway_from_url(url: str, clock: Clock) -> Gateway:
 
 def checked_gateway(gateway: object, shown: str, maker: str) -> Gateway:
     """The gateway, if it is one; otherwise a `ConfigurationError` that names what it lacks."""
-    if isinstance(gateway, Gateway):
-        return gateway
+    # Not by isinstance: from Python 3.12 on it does not see what `__getattr__` delegates.
     missing = [name for name in _MEMBERS if not hasattr(gateway, name)]
+    if not missing:
+        return cast("Gateway", gateway)
     raise ConfigurationError(
         "gateway",
         shown,

@@ -36,10 +36,11 @@ from .message import Delivery
 from .observability import vocabulary
 from .observability.log import get_logger
 from .observability.telemetry import Telemetry
-from .outcome import ABANDON, ACK, Ack, Action, Defer, Outcome, Reason, RejectionReason
+from .outcome import ABANDON, ACK, Ack, Action, Defer, Outcome, Reason, Reject, RejectionReason
 from .ports import Gateway, SessionGateway, SessionPort
 from .rejection import RejectionRouter, Routed, rejection_of
 from .subscription import Subscription
+from .tasks import run_while_held
 
 _log = get_logger("pump.session")
 
@@ -267,8 +268,9 @@ class Session:
         """Route a copy as `Consumer.reject` does, then remove the original; return what became of
         it. Its successors stay in flight, unless the copy cannot be sent and the original is kept.
 
-        Only what is ours is copied: the lock is renewed first. `SessionLockLost`, and no copy,
-        when it is lost; `InvalidReceipt` when the message is not in flight any more.
+        Only what is ours is copied: the lock is renewed first, and kept while the copy is on its
+        way. `SessionLockLost`, and no copy, when it is lost; `InvalidReceipt` when the message is
+        not in flight any more.
         """
         rejection = rejection_of(reason, detail)
         self._require_open()
@@ -278,7 +280,7 @@ class Session:
             self._rejecting.add(delivery)
             try:
                 await self._hold()
-                routed = await self._router.route(delivery, rejection.reason, rejection.detail)
+                routed = await self._route(delivery, rejection)
                 await self._settle_held(delivery, routed.action, rejection, routed)
             finally:
                 self._rejecting.discard(delivery)
@@ -352,6 +354,18 @@ class Session:
     ) -> DeliveryResult:
         run_s = self._clock.now_s() - self._in_flight[delivery]
         return result_by_hand(delivery, action, outcome, run_s=run_s, routed=routed)
+
+    async def _route(self, delivery: Delivery, rejection: Reject) -> Routed:
+        """Route the copy, and keep the lock meanwhile, also where the subscription does not renew,
+        or the session counts as idle. Once it is lost, routing is cancelled.
+        """
+        return await run_while_held(
+            self._router.route(delivery, rejection.reason, rejection.detail),
+            self._hold,
+            every_s=self._subscription.lease.total_seconds() / 2,
+            clock=self._clock,
+            name="reject",
+        )
 
     async def _hold(self) -> None:
         """Have the broker say that the lock is ours; `SessionLockLost` if not.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from .clock import Clock, Deadline, Timer
 
@@ -24,6 +24,31 @@ async def in_thread(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs)
     except RuntimeError:
         ended = loop.run_in_executor(_spare_threads(), call)
     return await ended
+
+
+async def run_while_held(
+    work: Coroutine[Any, Any, _T],
+    hold: Callable[[], Awaitable[object]],
+    *,
+    every_s: float,
+    clock: Clock,
+    name: str,
+) -> _T:
+    """Run `work` to its end, and `hold` again and again meanwhile.
+
+    What `hold` raises cancels the work, and so does a cancellation; it has ended when this returns.
+    """
+    task = asyncio.create_task(work, name=name)
+    try:
+        while True:
+            try:
+                async with clock.timeout(every_s):
+                    return await asyncio.shield(task)
+            except TimeoutError:
+                await hold()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 @cache

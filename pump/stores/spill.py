@@ -187,10 +187,12 @@ class PerishableSpill(SqliteSpill):
 
     def __init__(self, path: Path | str, danger: str) -> None:
         super().__init__(path)
-        self._danger = danger
+        self.danger = danger
+        self.is_told = False
+        """Whether it was said that the place is none."""
 
     async def put(self, spilled: SpilledMessage) -> None:
-        raise StorageFailed(str(self.path), f"takes no message: it lies on {self._danger}")
+        raise StorageFailed(str(self.path), f"takes no message: it lies on {self.danger}")
 
 
 def perishing(path: Path) -> str | None:

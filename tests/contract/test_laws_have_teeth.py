@@ -25,6 +25,7 @@ from pump.message import Delivery
 from pump.outcome import ACK, Defer, RejectionReason
 from pump.rejection import RejectionRouter, Routed
 from pump.runtime import Runtime
+from pump.session import Session
 from pump.subscription import MakeChannels, Subscription
 from pump.testing import VirtualClock
 from pump.testing.contract import PumpContract, Rig
@@ -177,6 +178,17 @@ def copies_what_is_not_ours(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Consumer, "_settling", settling)
 
 
+def copies_whatever_a_session_had(patch: pytest.MonkeyPatch) -> None:
+    honest = Session.reject
+
+    async def reject(self: Session, delivery: Delivery, *args: Any) -> Routed:
+        if delivery not in self._in_flight:
+            await self._router.route(delivery, RejectionReason.DELIVERY_ERROR, "")
+        return await honest(self, delivery, *args)
+
+    patch.setattr(Session, "reject", reject)
+
+
 def never_asks(patch: pytest.MonkeyPatch) -> None:
     async def hold(self: Consumer, *ignored: Any) -> None: ...
 
@@ -285,6 +297,9 @@ TEETH: dict[str, tuple[Sabotage, ...]] = {
     "test_when_order_is_not_guaranteed_then_an_event_says_so": (says_nothing_of_order,),
     "test_when_a_delivery_is_not_ours_any_more_then_rejecting_it_copies_nothing": (
         copies_what_is_not_ours,
+    ),
+    "test_when_a_session_has_let_go_of_it_then_rejecting_it_copies_nothing": (
+        copies_whatever_a_session_had,
     ),
     "test_when_settled_by_hand_then_observers_are_told_as_by_the_pump": (
         tells_no_observer,

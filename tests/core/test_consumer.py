@@ -446,6 +446,41 @@ async def test_when_an_iteration_is_left_then_what_it_had_not_given_out_is_hande
     assert [(each.message.id, each.attempt) for each in rest] == [("2", 1), ("3", 1)]
 
 
+async def test_when_what_was_not_given_out_is_not_ours_any_more_then_leaving_raises_nothing(
+    bench: Bench,
+) -> None:
+    """R8: the caller has never had it; observers are told once of what was lost."""
+    await bench.send("1", "2", "3")
+
+    async with contextlib.aclosing(bench.consumer.deliveries(max_count=3)) as deliveries:
+        async for delivery in deliveries:
+            await bench.clock.advance(bench.subscription.lease.total_seconds() - 1)
+            await bench.consumer.extend(delivery)
+            await bench.clock.advance(2)
+            await bench.consumer.ack(delivery)
+            break
+
+    rest = await bench.consumer.receive(10, wait=NOW)
+    assert sorted(each.message.id for each in rest) == ["2", "3"]
+    lost = [each.message_id for each in bench.events if isinstance(each, LeaseLostEvent)]
+    assert lost == ["2", "3"]
+
+
+async def test_when_what_was_not_given_out_cannot_be_handed_back_then_the_others_are(
+    bench: Bench,
+) -> None:
+    """R8: it comes again when its lease ends."""
+    await bench.send("1", "2", "3")
+
+    async with contextlib.aclosing(bench.consumer.deliveries(max_count=3)) as deliveries:
+        async for _ in deliveries:
+            bench.gateway.fail("settle", ConnectionFailed("broker", "away"), times=1)
+            break
+
+    rest = await bench.consumer.receive(10, wait=NOW)
+    assert [each.message.id for each in rest] == ["3"]
+
+
 @pytest.mark.parametrize("operation", ["receive", "settle", "extend"])
 async def test_when_the_broker_fails_then_the_caller_hears_of_it(
     bench: Bench, operation: str

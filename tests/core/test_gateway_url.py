@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint
+from typing import Any, cast
 
 import pytest
 
+from gateways.memory import MemoryGateway
 from pump import App, gateway_url as module
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError
 from pump.gateway_url import gateway_from_url, without_secrets
+from pump.ports import Gateway
 
 
 @pytest.mark.parametrize(
@@ -126,3 +129,20 @@ def test_when_an_app_is_given_what_is_no_gateway_then_what_it_lacks_is_named() -
 
     with pytest.raises(ConfigurationError, match="object lacks capabilities, open, aclose"):
         app.built_gateway()
+
+
+class Delegating:
+    """A gateway by what it is wrapped around."""
+
+    def __init__(self, inner: MemoryGateway) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def test_when_a_gateway_delegates_to_another_then_it_is_one() -> None:
+    """R56, on every Python: `isinstance` does not see it from 3.12 on."""
+    wrapped = Delegating(MemoryGateway())
+
+    assert App(cast("Gateway", wrapped)).built_gateway() is wrapped

@@ -13,7 +13,7 @@ from gateways.memory import MemoryGateway
 from pump import App, Command, Message
 from pump.capabilities import Capabilities
 from pump.errors import StorageFailed
-from pump.outcome import Ack, Defer, RejectionReason
+from pump.outcome import Ack, Defer, Fate, RejectionReason
 from pump.stores import spill
 from pump.stores.spill import (
     PerishableSpill,
@@ -22,6 +22,7 @@ from pump.stores.spill import (
     danger_of,
     perishing,
 )
+from pump.subscription import MakeChannels, QueueSpec
 from pump.testing import a_delivery, a_subscription
 
 MOUNTS = r"""
@@ -114,6 +115,30 @@ async def test_when_the_default_spill_would_go_with_the_container_then_it_warns_
     [warned] = [each for each in logged if each["event"] == "spill.perishable"]
     assert "overlay, a file system that goes with its container" in warned["detail"]
     assert "App(spill=…)" in warned["remedy"]
+    assert not (tmp_path / ".pumphouse").exists()
+
+
+async def test_when_a_consumer_by_hand_would_spill_into_the_container_then_it_warns_and_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T1: the app itself subscribes to nothing."""
+    in_a_container(tmp_path, monkeypatch)
+    app = App(Lasting())
+    subscription = a_subscription(
+        "orders", request=Order, dead_letter_queue="missing", make_channels=MakeChannels.ASSUME
+    )
+
+    with capture_logs() as logged:
+        async with app:
+            await app.admin.ensure(QueueSpec(name="orders"), MakeChannels.CREATE)
+            assert "spill.perishable" not in {each["event"] for each in logged}
+            async with app.consumer(subscription) as consumer, app.consumer(subscription):
+                await app.post(Message(body=b"{}"), queue="orders")
+                [delivery] = await consumer.receive()
+                routed = await consumer.reject(delivery)
+
+    assert routed.fate is Fate.KEPT
+    assert len([each for each in logged if each["event"] == "spill.perishable"]) == 1
     assert not (tmp_path / ".pumphouse").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -275,6 +276,47 @@ async def test_when_the_lock_cannot_be_renewed_then_our_own_deadline_counts(benc
     bench.gateway.fail("renew", ConnectionFailed("broker", "away"), times=1)
 
     assert (await session.reject(delivery)).fate is Fate.ROUTED
+
+
+@pytest.mark.parametrize(
+    "fields", [{"renew": False}, {"max_lease": timedelta(seconds=6)}], ids=["no renewal", "idle"]
+)
+async def test_when_the_copy_takes_longer_than_the_lock_then_the_lock_is_kept(
+    bench: Bench, fields: dict[str, Any]
+) -> None:
+    """R27: another consumer gets nothing of it meanwhile."""
+    subscription = bench.subscription(lease=timedelta(seconds=4), **fields)
+    bench.gateway.put("ada", "a1")
+    async with bench.app.consumer(subscription) as consumer:
+        session = await consumer.accept_session("ada")
+        [delivery] = await session.receive()
+        bench.gateway.slow("send", 20)
+
+        rejecting = asyncio.create_task(session.reject(delivery))
+        await bench.clock.advance(20)
+
+        assert (await rejecting).fate is Fate.ROUTED
+    assert await bench.dead_letters() == ["a1"]
+    assert bench.outcomes == [("a1", "dead-lettered")]
+    assert bench.lost == []
+
+
+async def test_when_the_lock_is_lost_on_the_way_then_the_copy_is_stopped(bench: Bench) -> None:
+    """R27, R41, law 3."""
+    bench.gateway.put("ada", "a1")
+    session = await bench.consumer.accept_session("ada")
+    [delivery] = await session.receive()
+    bench.gateway.slow("send", 25)
+    rejecting = asyncio.create_task(session.reject(delivery))
+    await bench.clock.advance(1)
+    bench.gateway.break_lock("ada")
+
+    await bench.clock.advance(25)
+
+    with pytest.raises(SessionLockLost):
+        await rejecting
+    assert await bench.dead_letters() == []
+    assert bench.lost == ["a1"]
 
 
 async def test_when_settled_in_a_session_then_observers_are_told_as_by_the_pump(

@@ -20,8 +20,10 @@ from ...message import Delivery, Message
 from ...outcome import Fate, Refusal, RejectionReason, RejectMessage, Settlement
 from ...pipeline import Middleware
 from ...ports import ConsumerPort, ProducerPort
+from ...session import Session
 from ...subscription import MakeChannels, OnRoutingFailure, Subscription
 from .rig import ContractTests, Rig
+from .sessions import choice, clients, open_sessions
 from .workshop import Job, WatchedGateway, Workshop
 
 NOW = timedelta(0)
@@ -170,6 +172,34 @@ class ByHandContract(ContractTests):
             await race_consumers(rig, seed=seed, count=4)
 
 
+class SessionByHandContract(ContractTests):
+    """R6, R27 in a session."""
+
+    async def test_when_a_session_has_let_go_of_it_then_rejecting_it_copies_nothing(
+        self, rig: Rig
+    ) -> None:
+        """R6, R27, R40: after an ack, twice in a row, and at the same time."""
+        queue = await open_sessions(rig, "a1 a2 a3", dead_letter_queue=rig.name("dead"))
+        async with clients(queue, 1) as [consumer]:
+            session = await consumer.accept_session(choice(rig, "a"), wait=rig.patience)
+            assert session is not None
+            held = await take_in_hand(session, rig, 3)
+            acked, twice, at_once = held
+
+            await session.ack(acked)
+            await session.reject(twice)
+            refused = [
+                await refusal(session.reject(acked)),
+                await refusal(session.reject(twice)),
+                *await refusals(session.reject(at_once), session.reject(at_once)),
+            ]
+            await session.aclose()
+
+        assert refused == [True, True, False, True]
+        copies = await queue.dead_letters.take_and_ack(3)
+        assert sorted(each.id for each in copies) == sorted(each.message.id for each in held[1:])
+
+
 def by_hand(rig: Rig, **fields: Any) -> Workshop:
     """A workshop without a pump."""
 
@@ -194,6 +224,16 @@ async def take(shop: Workshop, consumer: Consumer, count: int) -> list[Delivery]
         assert received, f"{len(taken)} of {count} messages came"
         taken += received
     return sorted(taken, key=lambda each: ids.index(each.message.id))
+
+
+async def take_in_hand(session: Session, rig: Rig, count: int) -> list[Delivery]:
+    """So many messages of a session, received and not settled."""
+    taken: list[Delivery] = []
+    while len(taken) < count:
+        received = await session.receive(count - len(taken), wait=rig.patience)
+        assert received, f"{len(taken)} of {count} messages came"
+        taken += received
+    return taken
 
 
 async def refusal(settling: Any) -> bool:

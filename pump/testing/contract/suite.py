@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .by_hand import ByHandContract
+from .by_hand import ByHandContract, SessionByHandContract
 from .claims import AdministrationContract, ClaimContract
 from .concurrency import BlockingContract, ConcurrencyContract, SessionBlockingContract
 from .durability import DurabilityContract, LifecycleContract, ResilienceContract, SharingContract
@@ -40,7 +40,9 @@ class PortContract(
     """What a gateway's ports promise, without a pump on top."""
 
 
-class PumpContract(LawContract, RejectionContract, HostileContract, ByHandContract):
+class PumpContract(
+    LawContract, RejectionContract, HostileContract, ByHandContract, SessionByHandContract
+):
     """What an app does on the gateway, with its pump and by hand: the laws, where messages end,
     and what handlers may do to it.
     """
