@@ -170,4 +170,4 @@ def test_when_a_task_never_ends_then_the_program_does(
     assert not stubborn[0].done()
     task = stubborn.pop()
     task._log_destroy_pending = False  # type: ignore[attr-defined]
-    task.get_coro().close()  # type: ignore[union-attr]
+    task.get_coro().close()

@@ -334,15 +334,22 @@ async def test_when_a_handler_leaves_cancellations_behind_then_its_worker_goes_o
         task.cancel()
         task.cancel()
 
+    counts: list[int] = []
+
+    async def count_cancellations(delivery: Delivery) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        counts.append(task.cancelling())
+
     async with asyncio.TaskGroup() as group:
         bench.workers.start(group)
         bench.body = cancel_itself
         first = await bench.add(3)
-        bench.body = bench._wait
+        bench.body = count_cancellations
         second = await bench.add()
-        await bench.finish(*second)
 
         assert bench.done == first + second
+        assert counts == [0], "a TaskGroup in the next handler would take them for its own"
         bench.workers.stop()
 
 

@@ -33,6 +33,8 @@ BlockingWay = Callable[[], Any]
 NEIGHBOUR: Final = "neighbour"
 _WORKERS: Final = 4
 _HUGE: Final = 3_000_000
+_MOST_TRIES: Final = 4
+"""One retry, and what a real broker may count too much."""
 _SETTLED: Final = (Status.PROCESSED, Status.DEAD_LETTERED)
 
 
@@ -551,6 +553,8 @@ async def _try(rig: Rig, handle: Callable[[Job], Any], fates: Fates) -> None:
     wanted = {name_of(way): status.value for way, status in fates.items()}
     found = {name: _fate(shop, id_) for name, id_ in zip(names, ids, strict=True)}
     assert found == {**wanted, NEIGHBOUR: wanted.get(NEIGHBOUR, Status.PROCESSED.value)}
+    tries = max(each.attempt for each in shop.outcomes if each.status is not Status.RETRYING)
+    assert tries <= _MOST_TRIES, f"one was tried {tries} times, and has one retry"
     neighbours = {
         _fate(shop, id_) for name, id_ in zip(names, ids, strict=True) if name == NEIGHBOUR
     }
