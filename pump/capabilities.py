@@ -42,11 +42,12 @@ class Capabilities:
     has_native_redrive: bool = False
     """Honours `max_receive_count` without the pump's help."""
     has_uncounted_abandon: bool = False
-    """An abandoned delivery does not count as an attempt."""
+    """An abandoned delivery does not count as an attempt; False where it may."""
     has_peek: bool = False
     has_purge: bool = False
     has_exact_stats: bool = False
-    """Queue depths are counted, not estimated: a queue that is said to be empty is."""
+    """Queue depths are counted, not estimated: a queue that is said to be empty is. False where
+    they may be estimates."""
     has_lease_expiry: bool = True
     """The broker itself makes an unsettled message available again."""
     is_durable: bool = False

@@ -9,12 +9,17 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from .dispatcher import Dispatcher
+from .observability import vocabulary
+from .observability.log import get_logger
 
+_log = get_logger("pump.event_loop")
 _T = TypeVar("_T")
+_PATIENCE_S = 1.0
+"""How long tasks that outlive the program may take to end, once they were cancelled."""
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -42,32 +47,56 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             return runner.run(noted())
-        except (SystemExit, KeyboardInterrupt) as end:
+        except BaseException:
             for task in begun:
                 assert task is not None
-                _unwind(task, runner.get_loop(), end)
+                _unwind(task, runner.get_loop())
             raise
+        finally:
+            _let_go_of_the_rest(runner.get_loop())
 
 
-def _unwind(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop, end: BaseException) -> None:
-    """Have a task end by a cancellation, with all that it waits for.
+def _unwind(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> None:
+    """Have a task end by a cancellation, with all that it waits for, unless it has ended.
 
-    A loop breaks off at an exit, and again at each task that waits for the one that raised it.
-    Left like that, a gateway would never be closed, and its threads would keep the process; with
-    all tasks cancelled at once, nothing would be left to hand messages back. Ctrl-C meanwhile is
-    another interrupt than the one that comes along from task to task, and ends this.
+    A loop breaks off at an exit, at each task that waits for the one that raised it, and where a
+    handler stops it. Left like that, a gateway would never be closed, and its threads would keep
+    the process; with all tasks cancelled at once, nothing would be left to hand messages back.
+    Ctrl-C meanwhile comes from no task, and ends this.
     """
+    if task.done():
+        return
     task.cancel()
     while not task.done():
+        running = asyncio.all_tasks(loop)
         try:
             loop.run_until_complete(asyncio.wait([task]))
-        except SystemExit:
-            continue
-        except KeyboardInterrupt as again:
-            if again is not end:
+        except KeyboardInterrupt as interrupt:
+            if not any(_raised(each, interrupt) for each in running):
                 raise
+        except (SystemExit, RuntimeError):
+            continue
     if not task.cancelled():
         task.exception()  # Looked at: the exit that goes on says it all.
+
+
+def _raised(task: asyncio.Task[Any], error: BaseException) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is error
+
+
+def _let_go_of_the_rest(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel what still runs, and forget what does not end by it: the runner would wait for it."""
+    rest = asyncio.all_tasks(loop)
+    for task in rest:
+        task.cancel()
+    if rest:
+        with suppress(SystemExit, KeyboardInterrupt, RuntimeError):
+            loop.run_until_complete(asyncio.wait(rest, timeout=_PATIENCE_S))
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        asyncio.tasks._unregister_task(task)
+    if left:
+        _log.warning(vocabulary.TASK_ABANDONED, count=len(left))
 
 
 # Signals of the operating system: the first one drains, the second one stops now.

@@ -21,7 +21,7 @@ from ..app import App
 from ..clock import SYSTEM_CLOCK, yield_to_loop
 from ..dispatcher import Dispatcher
 from ..event_loop import run as run_loop, run_until_signalled
-from ..exit_codes import ExitCode, Failure
+from ..exit_codes import ExitCode, Failure, exit_code_of
 from ..health.options import HealthOptions
 from ..http.wire import Refused
 from ..loading import load_app, put_working_folder_first, shadowing_warnings
@@ -51,6 +51,8 @@ from .settings import EnvironmentSettings
 
 _LINGER_S = 0.5
 """How long threads that have nothing to do may take to notice that the app has closed."""
+_END_S = 3.0
+"""How long threads may outlive a program that an error has ended."""
 
 
 def run_app(options: RunOptions) -> ExitCode:
@@ -87,8 +89,9 @@ def run_to_the_end(serving: Coroutine[Any, Any, ExitCode]) -> ExitCode:
     """Run it on a loop of its own, and end the process when a handler's thread would not."""
     try:
         exit_code = run_loop(serving)
-    except BaseException:
+    except BaseException as error:
         _flush()
+        _end_in_time(error.code if isinstance(error, SystemExit) else exit_code_of(error))
         raise
     if _has_threads_left_behind():
         # A blocking handler that was given up cannot be stopped, and Python would wait for it.
@@ -133,6 +136,20 @@ def _has_threads_left_behind() -> bool:
     for thread in threads:
         thread.join(max(0.0, end_s - SYSTEM_CLOCK.now_s()))
     return any(thread.is_alive() for thread in threads)
+
+
+def _end_in_time(code: object) -> None:
+    """Python waits for every thread at its end, also for one of a gateway that could not be closed
+    because what ended the program interrupted that too.
+    """
+
+    def end() -> None:
+        threading.main_thread().join()
+        threading.Event().wait(_END_S)
+        _flush()
+        os._exit(code if isinstance(code, int) else ExitCode.UNEXPECTED if code else ExitCode.OK)
+
+    threading.Thread(target=end, name="end in time", daemon=True).start()
 
 
 def _flush() -> None:

@@ -20,7 +20,7 @@ from ..message import Delivery
 from ..outcome import ABANDON, Ack
 from .lanes import Lanes
 from .processing import DeliveryResult, Orders, ending_the_program
-from .workers import Workers
+from .workers import PATIENCE_S, Workers
 
 ProcessDelivery = Callable[[Delivery, Orders], Awaitable[DeliveryResult | None]]
 """As `DeliveryProcessor`: the result of a delivery, None when it was recalled meanwhile."""
@@ -44,7 +44,7 @@ class Batch:
         self._on_result = on_result
         self._clock = clock
         self._lanes = Lanes(single_lane=single_lane)
-        self._workers = Workers(self._lanes, self._work, concurrency=concurrency)
+        self._workers = Workers(self._lanes, self._work, concurrency=concurrency, clock=clock)
         self._open_count = 0
         self._all_ended = asyncio.Event()
 
@@ -77,7 +77,15 @@ class Batch:
         except TimeoutError:
             self.give_back_unstarted()
             self._workers.recall_all()
-            await self._workers.wait_until_done()
+            await self._let_recalled_end()
+
+    async def _let_recalled_end(self) -> None:
+        try:
+            async with self._clock.timeout(PATIENCE_S):
+                await self._workers.wait_until_done()
+        except TimeoutError:
+            for delivery in self._workers.leave_behind():
+                self._tell(delivery, None)
 
     def give_back_unstarted(self) -> None:
         """Start nothing any more; what runs goes on."""
@@ -90,6 +98,8 @@ class Batch:
             if self._workers.is_dismissed and not self._workers.is_recalled(delivery):
                 raise
             result = None
+        if self._workers.is_left_behind(delivery):
+            return
         is_gone = result is not None and isinstance(result.action, Ack)
         successors = self._lanes.finish(delivery, is_gone=is_gone)
         self._tell(delivery, result)

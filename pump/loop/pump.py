@@ -26,7 +26,7 @@ from .processing import DeliveryProcessor, DeliveryResult, Dispatch, is_unaccept
 from .receiving import ReceiveHealth, Receiver
 from .reporting import PumpStats, Reporter
 from .settler import Settler
-from .workers import Workers
+from .workers import PATIENCE_S, Workers
 
 _log = get_logger("pump.loop")
 _HAND_BACK_S = 5.0
@@ -79,6 +79,7 @@ class Pump:
             self._work,
             concurrency=parts.subscription.concurrency,
             on_idle=self._note_idle,
+            clock=parts.clock,
         )
         self._book = _lease_book(parts)
         self._keeper = self._build_keeper(parts)
@@ -239,8 +240,11 @@ class Pump:
             result = await self._process(delivery, self._workers)
         except BaseException:
             # The pump ends, or the program: nothing may stay in the book that nothing runs.
-            self._finish(_tried(delivery))
+            if not self._workers.is_left_behind(delivery):
+                self._finish(_tried(delivery))
             raise
+        if self._workers.is_left_behind(delivery):
+            return
         if result is None:
             result = _tried(delivery)
         elif is_unacceptable(result):
@@ -303,7 +307,17 @@ class Pump:
                 await self._workers.wait_until_done()
         except TimeoutError:
             self._reporter.drain_expired(self._workers.recall_all())
-            await self._workers.wait_until_done()
+            await self._let_recalled_end()
+
+    async def _let_recalled_end(self) -> None:
+        try:
+            async with self._clock.timeout(PATIENCE_S):
+                await self._workers.wait_until_done()
+        except TimeoutError:
+            # They swallowed their cancellation: their leases must not be renewed for ever.
+            for delivery in self._workers.leave_behind():
+                self._reporter.left_behind(delivery)
+                self._finish(_tried(delivery))
 
     async def _hand_back_everything(self) -> None:
         self._release(self._lanes.clear())

@@ -87,6 +87,15 @@ class Reporter:
             vocabulary.DRAIN_EXPIRED, subscription=self._subscription.name, recalled=recalled_count
         )
 
+    def left_behind(self, delivery: Delivery) -> None:
+        """A handler does not end though it was cancelled: its message is handed back."""
+        _log.error(
+            vocabulary.TASK_ABANDONED,
+            subscription=self._subscription.name,
+            message_id=delivery.message.id,
+            attempt=delivery.attempt,
+        )
+
     def flush_expired(self, unsettled_count: int) -> None:
         """The broker would not settle these; it will deliver them again."""
         _log.error(

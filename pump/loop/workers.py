@@ -11,6 +11,9 @@ Handlers run in a worker's own task, so they can cancel it. The canceller decide
 | `recall`: the lease is lost, the drain is over| `is_recalled`  | ends with the delivery        |
 | `stop`, or the task that runs the pool was    | `is_dismissed` | the worker ends (law 6)       |
 | anything else: a handler's own doing          | neither        | undone; the worker goes on    |
+
+A handler may swallow that and go on for ever. Python cannot end it, so after a while it is left
+behind: nothing waits for it any more, and what it says in the end counts for nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..clock import yield_to_loop
+from ..clock import SYSTEM_CLOCK, Clock, yield_to_loop
 from ..message import Delivery
 from .lanes import Lanes
 
+PATIENCE_S = 5.0
+"""How long a handler that was cancelled may take to end before it is left behind."""
 _DELIVERIES_A_TURN = 64
 """Deliveries a worker handles before it lets the poller and the settler have a turn."""
 
@@ -43,12 +48,14 @@ class Workers:
         *,
         concurrency: int,
         on_idle: Callable[[], None] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._lanes = lanes
         self._work = work
         self._on_idle = on_idle
         self._concurrency = concurrency
-        self._group: asyncio.TaskGroup | None = None
+        self._clock = clock
+        self._is_started = False
         self._owner: asyncio.Task[Any] | None = None
         self._owner_cancelling = 0
         self._is_stopped = False
@@ -56,6 +63,9 @@ class Workers:
         self._parked: deque[asyncio.Future[None]] = deque()
         self._running: dict[Delivery, asyncio.Task[None]] = {}
         self._recalled: set[Delivery] = set()
+        self._left: set[Delivery] = set()
+        self._failures: list[BaseException] = []
+        self._is_ending = asyncio.Event()
         self._is_one_waking = False
         self._all_done = asyncio.Event()
 
@@ -76,8 +86,11 @@ class Workers:
         )
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Run workers in `group` from now on; called by the task that entered the group."""
-        self._group = group
+        """Run workers from now on, until `stop` or the end of `group`, which is told of what they
+        raise; called by the task that entered the group.
+        """
+        self._is_started = True
+        group.create_task(self._attend(), name="workers")
         self._owner = asyncio.current_task()
         self._owner_cancelling = 0 if self._owner is None else self._owner.cancelling()
 
@@ -91,10 +104,11 @@ class Workers:
                 parked.set_result(None)
                 self._is_one_waking = True
                 return
-        if self._group is None or self.is_dismissed:
+        if not self._is_started or self.is_dismissed:
             return
         if len(self._tasks) < self._concurrency:
-            task = self._group.create_task(self._run(), name="worker")
+            # In no group: a group would wait for one that never ends.
+            task = asyncio.create_task(self._run(), name="worker")
             task.add_done_callback(self._ended)
             self._tasks.add(task)
             self._is_one_waking = True
@@ -128,10 +142,24 @@ class Workers:
 
     def stop(self) -> None:
         """Dismiss every worker; whatever still runs is cancelled from outside."""
-        self._is_stopped = True
-        for task in self._tasks:
-            task.cancel()
-        self._tasks.clear()
+        if not self._is_stopped:
+            self._is_stopped = True
+            for task in self._tasks:
+                task.cancel()
+        self._is_ending.set()
+
+    def leave_behind(self) -> list[Delivery]:
+        """Wait no longer for what runs, and return it: it is to be settled by someone else."""
+        left = list(self._running)
+        for delivery in left:
+            self._left.add(delivery)
+            self._tasks.discard(self._running.pop(delivery))
+        self._all_done.set()
+        return left
+
+    def is_left_behind(self, delivery: Delivery) -> bool:
+        """Whether this delivery was taken from the handler that still runs."""
+        return delivery in self._left
 
     def is_recalled(self, delivery: Delivery) -> bool:
         """Whether `recall` cancelled this delivery."""
@@ -146,6 +174,33 @@ class Workers:
         while self._running:
             self._all_done.clear()
             await self._all_done.wait()
+
+    async def _attend(self) -> None:
+        """See the workers end, and raise what they raised."""
+        try:
+            await self._is_ending.wait()
+        finally:
+            self.stop()
+            await self._see_them_end()
+        if len(self._failures) == 1:
+            raise self._failures[0]
+        if self._failures:
+            raise BaseExceptionGroup("several workers failed", self._failures)
+
+    async def _see_them_end(self) -> None:
+        ends_at_s = self._clock.now_s() + PATIENCE_S
+        is_cancelled = False
+        while self._tasks:
+            try:
+                async with self._clock.timeout(ends_at_s - self._clock.now_s()):
+                    await asyncio.wait(self._tasks)
+            except TimeoutError:
+                self.leave_behind()
+                self._tasks.clear()
+            except asyncio.CancelledError:
+                is_cancelled = True
+        if is_cancelled:
+            raise asyncio.CancelledError
 
     async def shed_strays(self) -> None:
         """Undo what a handler did to the task it ran in; a dismissal goes on, though the handler
@@ -196,8 +251,9 @@ class Workers:
         try:
             await self._work(delivery)
         finally:
-            del self._running[delivery]
+            self._running.pop(delivery, None)
             self._recalled.discard(delivery)
+            self._left.discard(delivery)
             if not self._running:
                 self._all_done.set()
         if task.cancelling():
@@ -212,6 +268,9 @@ class Workers:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failures.append(error)
+            self.stop()
         if not self.is_dismissed:
             self._is_one_waking = False
             if self._lanes.ready_count:

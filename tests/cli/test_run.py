@@ -316,6 +316,31 @@ def test_when_a_handler_exits_then_the_program_does_and_the_message_comes_again(
     assert visible_count(folder, "work") == 1
 
 
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [
+        ("await asyncio.create_task(interrupt())", 130),
+        ("asyncio.get_running_loop().stop()", 1),
+        ("[task.cancel() for task in asyncio.all_tasks()]", 1),
+    ],
+    ids=["interrupts in tasks", "stops the loop", "cancels all tasks"],
+)
+def test_when_handlers_break_the_loop_then_the_process_ends_and_nothing_is_lost(
+    write: Write, folder: Path, way: str, code: int
+) -> None:
+    """R93: `local://` has threads, and Python would wait for them."""
+    interrupt = "async def interrupt() -> None:\n    raise KeyboardInterrupt"
+    handle = f"async def work(request: Work) -> None:\n    {way}\n    await asyncio.sleep(60)"
+    write("app.py", an_app(handle, start=interrupt))
+    send(folder, ADA, queue="work")
+    send(folder, ADA, queue="work")
+
+    ended = pump("run", "app:app", *TEXT, folder=folder)
+
+    assert ended.returncode == code, ended.stderr
+    assert visible_count(folder, "work") == 2
+
+
 def test_when_a_handler_exits_in_a_loop_of_the_users_then_the_gateway_is_closed_too(
     write: Write, folder: Path
 ) -> None:

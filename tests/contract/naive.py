@@ -139,6 +139,7 @@ class NaiveGateway:
     async def accept_session(
         self, subscription: Subscription, session: str | None, *, wait_s: float
     ) -> NaiveSession | None:
+        self.check_offered("has_sessions")
         return await self.sessions.accept(subscription, session, wait_s=wait_s)
 
     # Queues.
@@ -189,7 +190,7 @@ class NaiveGateway:
 
     def is_duplicate(self, queue: Queue, message: Message) -> bool:
         key = message.deduplication_id
-        if key is None:
+        if key is None or not self.capabilities.has_deduplication:
             return False
         if queue.seen_until_s.get(key, 0.0) > self.clock.now_s():
             return True
@@ -216,7 +217,8 @@ class NaiveGateway:
 
     def domain(self, queue: Queue, entry: Entry) -> object:
         """What must stay in order with it; an entry of no domain is its own."""
-        return entry.message.group or ("all" if queue.spec.ordering_guarantee else entry)
+        group = entry.message.group if self.capabilities.has_groups else None
+        return group or ("all" if queue.spec.ordering_guarantee else entry)
 
     def is_blocked(self, queue: Queue, entry: Entry) -> bool:
         domain = self.domain(queue, entry)
@@ -309,8 +311,13 @@ class NaiveGateway:
     def give_back(self, queue: Queue, entry: Entry, delay_s: float) -> None:
         entry.receipt = None
         entry.visible_at_s = self.clock.now_s() + delay_s
-        if entry.attempt >= (queue.spec.max_receive_count or entry.attempt + 1):
+        if self.moves_dead_letters() and entry.attempt >= (
+            queue.spec.max_receive_count or entry.attempt + 1
+        ):
             self.bury(queue, entry)
+
+    def moves_dead_letters(self) -> bool:
+        return self.capabilities.has_native_redrive
 
     def bury(self, queue: Queue, entry: Entry) -> None:
         queue.entries.remove(entry)
@@ -321,8 +328,13 @@ class NaiveGateway:
         for queue in self.stock.values():
             self.sessions.sweep(queue)
             for entry in list(queue.entries):
+                if not self.ends_leases():
+                    continue
                 if entry.receipt is not None and entry.visible_at_s <= self.clock.now_s():
                     self.give_back(queue, entry, 0.0)
+
+    def ends_leases(self) -> bool:
+        return self.capabilities.has_lease_expiry
 
     # Looking.
 

@@ -86,6 +86,30 @@ def test_when_a_field_can_be_declared_then_a_liar_is_found_out() -> None:
             {"receive_batch": 1},
             "more_are_asked_for_then_one_receive_returns_as_many_as_it_says",
         ),
+        (
+            {"receive_batch": 5_000},
+            "more_are_asked_for_then_one_receive_returns_as_many_as_it_says",
+        ),
+        (
+            {"has_groups": False},
+            "it_says_that_it_knows_no_groups_then_nothing_waits_for_its_group",
+        ),
+        (
+            {"has_deduplication": False},
+            "it_says_that_it_knows_no_duplicates_then_each_arrives_or_is_refused",
+        ),
+        (
+            {"has_sessions": False, "has_session_choice": False},
+            "it_says_that_it_has_no_sessions_then_none_can_be_accepted",
+        ),
+        (
+            {"has_native_redrive": False},
+            "it_says_that_it_moves_nothing_then_a_message_stays_in_its_queue",
+        ),
+        (
+            {"has_lease_expiry": False},
+            "it_says_that_no_lease_ends_then_what_is_held_stays_hidden",
+        ),
         ({"max_lease_s": 90.0}, "extended_again_and_again_then_held_for_as_long_as_it_says"),
         (
             {"max_defer_s": 90.0},

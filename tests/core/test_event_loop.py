@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -92,3 +93,81 @@ def test_when_interrupted_while_an_interrupt_unwinds_then_it_ends_at_once(
 
     with pytest.raises(KeyboardInterrupt):
         event_loop.run(main())
+
+
+@LOOPS
+def test_when_several_tasks_interrupt_then_all_that_wait_are_closed_first(
+    monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """R93: a handler's own tasks raise an interrupt each, and none of them is Ctrl-C."""
+    if not is_there:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    closed: list[str] = []
+
+    async def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(3):
+                    group.create_task(interrupt())
+                await asyncio.Event().wait()
+        finally:
+            await yield_to_loop()
+            closed.append("main")
+
+    with pytest.raises(KeyboardInterrupt):
+        event_loop.run(main())
+
+    assert closed == ["main"]
+
+
+@LOOPS
+def test_when_the_loop_is_stopped_then_all_that_wait_are_closed_first(
+    monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """R93."""
+    if not is_there:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    closed: list[str] = []
+
+    async def main() -> None:
+        try:
+            asyncio.get_running_loop().stop()
+            await asyncio.Event().wait()
+        finally:
+            await yield_to_loop()
+            closed.append("main")
+
+    with pytest.raises(RuntimeError, match="stopped before"):
+        event_loop.run(main())
+
+    assert closed == ["main"]
+
+
+@LOOPS
+def test_when_a_task_never_ends_then_the_program_does(
+    monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """R93: what swallows every cancellation is left behind."""
+    if not is_there:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    monkeypatch.setattr(event_loop, "_PATIENCE_S", 0.05)
+    stubborn: list[asyncio.Task[None]] = []
+
+    async def never_end() -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    async def main() -> str:
+        stubborn.append(asyncio.create_task(never_end()))
+        await yield_to_loop()
+        return "done"
+
+    assert event_loop.run(main()) == "done"
+    assert not stubborn[0].done()
+    task = stubborn.pop()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    task.get_coro().close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from pump.clock import yield_to_loop
 from pump.loop.lanes import Lanes
-from pump.loop.workers import Workers
+from pump.loop.workers import PATIENCE_S, Workers
 from pump.message import Delivery
 from pump.testing.builders import a_delivery, a_message
 from pump.testing.virtual_clock import VirtualClock
@@ -23,14 +24,14 @@ class Bench:
 
     def __init__(self, *, concurrency: int) -> None:
         self.lanes = Lanes()
-        self.workers = Workers(self.lanes, self._work, concurrency=concurrency)
+        self.clock = VirtualClock()
+        self.workers = Workers(self.lanes, self._work, concurrency=concurrency, clock=self.clock)
         self.running: list[Delivery] = []
         self.done: list[Delivery] = []
         self.recalled: list[Delivery] = []
         self.most = 0
         self.gates: dict[Delivery, asyncio.Event] = {}
         self.body: Callable[[Delivery], Awaitable[None]] = self._wait
-        self.clock = VirtualClock()
 
     async def _wait(self, delivery: Delivery) -> None:
         await self.gates.setdefault(delivery, asyncio.Event()).wait()
@@ -333,15 +334,22 @@ async def test_when_a_handler_leaves_cancellations_behind_then_its_worker_goes_o
         task.cancel()
         task.cancel()
 
+    counts: list[int] = []
+
+    async def count_cancellations(delivery: Delivery) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        counts.append(task.cancelling())
+
     async with asyncio.TaskGroup() as group:
         bench.workers.start(group)
         bench.body = cancel_itself
         first = await bench.add(3)
-        bench.body = bench._wait
+        bench.body = count_cancellations
         second = await bench.add()
-        await bench.finish(*second)
 
         assert bench.done == first + second
+        assert counts == [0], "a TaskGroup in the next handler would take them for its own"
         bench.workers.stop()
 
 
@@ -415,3 +423,78 @@ async def test_when_recalled_and_cancelled_by_itself_then_its_worker_goes_on() -
 
         assert bench.done == [first, second]
         bench.workers.stop()
+
+
+class Stubborn:
+    """A body that swallows its cancellations until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.let_go = asyncio.Event()
+
+    async def __call__(self, delivery: Delivery) -> None:
+        while not self.let_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await self.let_go.wait()
+
+
+async def test_when_a_handler_never_ends_then_a_stop_leaves_it_behind_after_a_while() -> None:
+    """R93: law 5, the pump drains whatever a handler does."""
+    bench = Bench(concurrency=2)
+    stubborn = bench.body = Stubborn()
+
+    async def pool() -> None:
+        async with asyncio.TaskGroup() as group:
+            bench.workers.start(group)
+            await bench.add(2)
+            bench.workers.stop()
+
+    pooling = asyncio.create_task(pool())
+    await bench.clock.advance(PATIENCE_S - 0.1)
+    assert not pooling.done()
+    await bench.clock.advance(0.2)
+
+    assert pooling.done()
+    assert all(map(bench.workers.is_left_behind, bench.running))
+    assert bench.workers.running_count == 0
+    stubborn.let_go.set()
+    await bench.clock.settle()
+
+
+async def test_when_a_handler_never_ends_then_a_cancelled_pool_ends_all_the_same() -> None:
+    """R93: law 6."""
+    bench = Bench(concurrency=1)
+    stubborn = bench.body = Stubborn()
+
+    async def pool() -> None:
+        async with asyncio.TaskGroup() as group:
+            bench.workers.start(group)
+            await bench.add()
+            await asyncio.Event().wait()
+
+    pooling = asyncio.create_task(pool())
+    await bench.clock.settle()
+    pooling.cancel()
+    await bench.clock.advance(PATIENCE_S + 0.1)
+
+    assert pooling.cancelled()
+    stubborn.let_go.set()
+    await bench.clock.settle()
+
+
+async def test_when_several_workers_raise_then_the_group_hears_of_each() -> None:
+    bench = Bench(concurrency=2)
+
+    async def fail(delivery: Delivery) -> None:
+        raise RuntimeError(delivery.message.id)
+
+    async def pool() -> None:
+        async with asyncio.TaskGroup() as group:
+            bench.workers.start(group)
+            await bench.add(2)
+            await asyncio.Event().wait()
+
+    bench.body = fail
+    with pytest.raises(ExceptionGroup) as caught:
+        await pool()
+
+    assert caught.group_contains(RuntimeError)

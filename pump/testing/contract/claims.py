@@ -18,6 +18,7 @@ from ...errors import (
     UnsupportedOperation,
 )
 from ...outcome import Refusal
+from ...ports import SessionGateway
 from ...subscription import MakeChannels, QueueSpec
 from ..builders import a_message, ack, defer
 from .ordering import needs_lifo
@@ -25,7 +26,8 @@ from .rig import ContractTests, Rig
 
 MOST_RECEIVED = 1_100
 MOST_SETTLED = 25_000
-"""More than this many are sent for no claim."""
+"""More than this many are sent for no claim: of a larger one, this much must be so."""
+AT_ONCE = 500
 LONG_S = 400 * 24 * 3600.0
 """A delay that no provider with a limit takes."""
 FIELDS_BYTES = 4_096
@@ -46,18 +48,20 @@ class ClaimContract(ContractTests):
     ) -> None:
         """Port: `Capabilities.receive_batch`, by which the pump counts what is on its way."""
         batch = rig.capabilities.receive_batch
-        rig.needs_messages(batch + 1, MOST_RECEIVED)
+        count = min(batch + 1, rig.most_messages(MOST_RECEIVED))
         queue = await rig.open_queue()
-        await queue.send(*(a_message(str(number)) for number in range(batch + 1)))
+        for start in range(0, count, AT_ONCE):
+            some = range(start, min(start + AT_ONCE, count))
+            await queue.send(*(a_message(str(number)) for number in some))
 
-        received = await queue.receive(batch + 1)
+        received = await queue.receive(count)
 
         assert 1 <= len(received) <= batch, (
             f"it declares receive_batch={batch}, but one receive returned {len(received)}"
         )
         if rig.slack_s == 0:
-            assert len(received) == batch, (
-                f"it declares receive_batch={batch}, but of {batch + 1} messages that wait one "
+            assert len(received) == min(batch, count), (
+                f"it declares receive_batch={batch}, but of {count} messages that wait one "
                 f"receive returned {len(received)}"
             )
 
@@ -69,20 +73,23 @@ class ClaimContract(ContractTests):
         if count is None:
             pytest.skip("the rig does not count requests (settle_requests)")
         batch = rig.capabilities.settle_batch
-        rig.needs_messages(2 * batch + 1, MOST_SETTLED)
+        # Of a batch that is too large to be tried whole, as much as can be sent is one request.
+        total = min(2 * batch + 1, rig.most_messages(MOST_SETTLED))
+        whole = min(batch, total)
         queue = await rig.open_queue()
-        await queue.send(*(a_message() for _ in range(2 * batch + 1)))
-        received = await queue.take(2 * batch + 1)
+        await queue.send(*(a_message() for _ in range(total)))
+        received = await queue.take(total)
 
         before = count()
-        await queue.settle(*map(ack, received[:batch]))
+        await queue.settle(*map(ack, received[:whole]))
         for_one_batch = count() - before
-        await queue.settle(*map(ack, received[batch:]))
-        for_one_more = count() - before - for_one_batch
+        await queue.settle(*map(ack, received[whole:]))
+        for_the_rest = count() - before - for_one_batch
 
-        assert (for_one_batch, for_one_more) == (1, 2), (
-            f"it declares settle_batch={batch}, but {batch} settlements took {for_one_batch} "
-            f"requests and {batch + 1} took {for_one_more}"
+        rest = total - whole
+        assert (for_one_batch, for_the_rest) == (1, -(-rest // batch)), (
+            f"it declares settle_batch={batch}, but {whole} settlements took {for_one_batch} "
+            f"requests and {rest} took {for_the_rest}"
         )
 
     async def test_when_a_delay_is_longer_than_it_says_then_the_send_is_refused(
@@ -231,6 +238,83 @@ class ClaimContract(ContractTests):
 
         assert caught.value.gateway == rig.capabilities.gateway
         assert caught.value.why
+
+    async def test_when_it_says_that_it_knows_no_groups_then_nothing_waits_for_its_group(
+        self, rig: Rig
+    ) -> None:
+        """Port: `Capabilities.has_groups`; what is ordered without a word keeps workers idle."""
+        if rig.capabilities.has_groups:
+            pytest.skip("has groups, and is tested with them")
+        queue = await rig.open_queue()
+        await queue.send(a_message("first", group="g"), a_message("second", group="g"))
+
+        first = await queue.receive()
+        second = await queue.receive()
+
+        assert first
+        assert second, "it declares no groups, but the second of one waits for the first"
+
+    async def test_when_it_says_that_it_knows_no_duplicates_then_each_arrives_or_is_refused(
+        self, rig: Rig
+    ) -> None:
+        """Port: `Capabilities.has_deduplication`; nothing is dropped without a word."""
+        if rig.capabilities.has_deduplication:
+            pytest.skip("has de-duplication, and is tested with it")
+        queue = await rig.open_queue()
+        try:
+            await queue.send(a_message(deduplication_id="order-1"))
+            await queue.send(a_message(deduplication_id="order-1"))
+        except UnsupportedOperation:
+            return
+
+        assert len(await queue.take(2)) == 2, "it declares no de-duplication, but drops duplicates"
+
+    async def test_when_it_says_that_it_has_no_sessions_then_none_can_be_accepted(
+        self, rig: Rig
+    ) -> None:
+        """R76: `Capabilities.has_sessions`."""
+        if rig.capabilities.has_sessions:
+            pytest.skip("has sessions, and is tested with them")
+        queue = await rig.open_queue()
+        await queue.send(a_message(group="g"))
+        if not isinstance(rig.gateway, SessionGateway):
+            return
+
+        with pytest.raises(UnsupportedOperation) as caught:
+            await rig.gateway.accept_session(queue.subscription, None, wait_s=rig.poll_s)
+
+        assert caught.value.why
+
+    async def test_when_it_says_that_no_lease_ends_then_what_is_held_stays_hidden(
+        self, rig: Rig
+    ) -> None:
+        """R6: `Capabilities.has_lease_expiry`."""
+        if rig.capabilities.has_lease_expiry:
+            pytest.skip("ends leases, and is tested for it")
+        queue = await rig.open_queue()
+        await queue.send(a_message())
+        await queue.receive()
+
+        await rig.advance(2 * rig.lease_s)
+
+        assert await queue.find_nothing()
+
+    async def test_when_it_says_that_it_moves_nothing_then_a_message_stays_in_its_queue(
+        self, rig: Rig
+    ) -> None:
+        """R20: `Capabilities.has_native_redrive`; refused, or left to the pump."""
+        if rig.capabilities.has_native_redrive:
+            pytest.skip("moves dead letters, and is tested for it")
+        try:
+            queue = await rig.open_queue(dead_letter_queue=rig.name("dead"), max_receive_count=1)
+        except (UnsupportedOperation, ConfigurationError):
+            return
+        await queue.send(a_message())
+        [received] = await queue.receive()
+        await queue.settle(defer(received))
+
+        assert await queue.receive(), "it declares no redrive, but the message is gone"
+        assert await queue.dead_letters.find_nothing()
 
     async def test_when_a_queue_has_an_option_it_does_not_know_then_it_is_named(
         self, rig: Rig

@@ -14,6 +14,7 @@ import os
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, NoReturn
 
@@ -31,6 +32,8 @@ BlockingWay = Callable[[], Any]
 NEIGHBOUR: Final = "neighbour"
 _WORKERS: Final = 4
 _HUGE: Final = 3_000_000
+_MOST_TRIES: Final = 4
+"""One retry, and what a real broker may count too much."""
 _SETTLED: Final = (Status.PROCESSED, Status.DEAD_LETTERED)
 
 
@@ -324,6 +327,17 @@ async def _swallows_its_recall() -> None:
         return
 
 
+async def _goes_on_when_recalled() -> None:
+    let_go = asyncio.Event()
+    _never_ending.append(let_go)
+    while not let_go.is_set():
+        with suppress(asyncio.CancelledError):
+            await let_go.wait()
+
+
+_never_ending: list[asyncio.Event] = []
+
+
 async def _raises_when_recalled() -> None:
     try:
         await asyncio.Event().wait()
@@ -341,6 +355,7 @@ async def _panics_when_recalled() -> None:
 RECALLED: Final[Sequence[Way]] = (
     _waits_for_ever,
     _swallows_its_recall,
+    _goes_on_when_recalled,
     _raises_when_recalled,
     _panics_when_recalled,
 )
@@ -494,14 +509,21 @@ async def try_recalls(rig: Rig, ways: Sequence[Way]) -> None:
         failure=hybrid(0),
         drain_timeout=timedelta(seconds=rig.tick_s),
     )
-    async with shop.working():
-        ids = await shop.post(*by_name)
-        await shop.until(lambda: sorted(started) == sorted(by_name))
-    back = await rig.channel(shop.subscription).take(len(ids))
+    try:
+        async with shop.working():
+            ids = await shop.post(*by_name)
+            await shop.until(lambda: sorted(started) == sorted(by_name))
+        back = await rig.channel(shop.subscription).take(len(ids))
+    finally:
+        while _never_ending:
+            _never_ending.pop().set()
 
+    # What goes on in vain ends now, and must not settle its message once more.
+    await rig.settle()
     names = dict(zip(ids, by_name, strict=True))
     assert sorted(names[each.message.id] for each in back) == sorted(by_name)
     assert shop.noted("ack") == []
+    assert len(shop.noted("defer")) == len(ids)
 
 
 async def _try(rig: Rig, handle: Callable[[Job], Any], fates: Fates) -> None:
@@ -530,6 +552,8 @@ async def _try(rig: Rig, handle: Callable[[Job], Any], fates: Fates) -> None:
     wanted = {name_of(way): status.value for way, status in fates.items()}
     found = {name: _fate(shop, id_) for name, id_ in zip(names, ids, strict=True)}
     assert found == {**wanted, NEIGHBOUR: wanted.get(NEIGHBOUR, Status.PROCESSED.value)}
+    tries = max(each.attempt for each in shop.outcomes if each.status is not Status.RETRYING)
+    assert tries <= _MOST_TRIES, f"one was tried {tries} times, and has one retry"
     neighbours = {
         _fate(shop, id_) for name, id_ in zip(names, ids, strict=True) if name == NEIGHBOUR
     }

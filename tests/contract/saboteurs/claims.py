@@ -140,6 +140,52 @@ class LosesWhatSettlesAtOnce(Saboteur):
             return await super().settle(self.__dict__["latest"])
 
 
+class HasGroupsThoughItSaysItHasNot(Saboteur):
+    poses_as = attrs.evolve(EVERYTHING, has_groups=False)
+
+    def domain(self, queue: Queue, entry: Entry) -> object:
+        return entry.message.group or super().domain(queue, entry)
+
+
+class DropsDuplicatesThoughItSaysItCannot(Saboteur):
+    poses_as = attrs.evolve(EVERYTHING, has_deduplication=False)
+
+    def is_duplicate(self, queue: Queue, message: Message) -> bool:
+        key = message.deduplication_id
+        return any(each.message.deduplication_id == key for each in queue.entries if key)
+
+
+class HasSessionsThoughItSaysItHasNot(Saboteur):
+    poses_as = attrs.evolve(EVERYTHING, has_sessions=False, has_session_choice=False)
+
+    def check_offered(self, capability: str) -> None:
+        if capability != "has_sessions":
+            super().check_offered(capability)
+
+
+class MovesDeadLettersThoughItSaysItCannot(Saboteur):
+    poses_as = attrs.evolve(EVERYTHING, has_native_redrive=False)
+
+    def moves_dead_letters(self) -> bool:
+        return True
+
+
+class EndsLeasesThoughItSaysItCannot(Saboteur):
+    poses_as = attrs.evolve(EVERYTHING, has_lease_expiry=False)
+
+    def ends_leases(self) -> bool:
+        return True
+
+
+class SaysAReceiveReturnsThousands(Saboteur):
+    """More than a test can send."""
+
+    poses_as = attrs.evolve(EVERYTHING, receive_batch=5_000)
+
+    def take(self, queue: Queue, max_count: int, lease_s: float) -> list[Delivery]:
+        return super().take(queue, min(max_count, 1_000), lease_s)
+
+
 class PeeksThoughItSaysItCannot(Saboteur):
     poses_as = attrs.evolve(EVERYTHING, has_peek=False)
 
