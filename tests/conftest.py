@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -57,6 +58,19 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_unconfigure() -> None:
     """Let everything go: libraries in C tell of what is left at the end."""
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _read_the_descriptions_of_services_once() -> Iterator[None]:
+    """botocore reads them anew for each session, a megabyte of JSON: most of what a test that
+    makes a client of its own would cost.
+    """
+    import botocore.session
+
+    make = botocore.session.create_loader
+    botocore.session.create_loader = functools.cache(make)
+    yield
+    botocore.session.create_loader = make
 
 
 @pytest.fixture(scope="session", autouse=True)

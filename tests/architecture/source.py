@@ -119,11 +119,11 @@ class Source:
 
 
 def _is_type_checking(test: ast.expr) -> bool:
-    return ast.unparse(test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+    return _dotted(test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 
 
 def _dynamically_imported(call: ast.Call) -> list[str]:
-    is_import = ast.unparse(call.func) in {
+    is_import = _dotted(call.func) in {
         "__import__",
         "import_module",
         "importlib.import_module",
@@ -133,6 +133,17 @@ def _dynamically_imported(call: ast.Call) -> list[str]:
         if isinstance(name, str) and not name.startswith("."):
             return [name]
     return []
+
+
+def _dotted(node: ast.expr) -> str:
+    """`a.b.c` as it is written; empty for what is no plain name."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    return ".".join([node.id, *reversed(names)])
 
 
 def sources(*trees: str) -> Iterator[Source]:
