@@ -15,6 +15,7 @@ import attrs
 from msgspec import Struct
 
 import pump
+from pump.aws_lambda import LambdaOptions
 from pump.backoff import Backoff
 from pump.capabilities import Capabilities, OrderingMode
 from pump.dispatcher import Swept
@@ -189,6 +190,7 @@ VALUES: dict[type, Any] = {
     PushedRecord: PushedRecord(id="m", source="q", raw={"body": "b"}),
     QueueStats: QueueStats(name="q", visible=1, in_flight=2),
     Seen: Seen(message=a_message(), attempt=2, broker_id="b"),
+    LambdaOptions: LambdaOptions(margin=timedelta(seconds=3)),
     MappingStats: MappingStats(
         queue="q", function="m:f", invocations=1, succeeded=2, failed=3, filtered=4
     ),

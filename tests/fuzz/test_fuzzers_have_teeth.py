@@ -55,7 +55,7 @@ DEFECTS: list[tuple[Any, str, str, Callable[..., bool]]] = [
      lambda name, given: not name.isascii()),
     (test_sqs_messages, "claim: spoilt", "gateways.sqs.claims._decode",
      lambda header: '"size": 3' not in header and '"size"' in header),
-    (test_local, "packed: spoilt", "pump.message._unescaped",
+    (test_local, "packed: spoilt", "pump.stores.packing._unescaped",
      lambda text: text not in ("m", "t", "application/json", "g", "a", "\xed\xa0\x80")),
     (test_local, "failures: anything", "gateways.local.wire.unpack_failure",
      lambda failure, target: len(failure.fields) > 2),

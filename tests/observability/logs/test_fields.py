@@ -37,7 +37,7 @@ def _is_log_method(node: ast.AST) -> bool:
     return (
         isinstance(node, ast.Attribute)
         and node.attr in METHODS
-        and ast.unparse(node.value).rpartition(".")[2] in {"_log", "log"}
+        and ast.unparse(node.value).rpartition(".")[2] in {"log", "_log", "_delivery_log"}
     )
 
 
