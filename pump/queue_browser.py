@@ -9,7 +9,7 @@ Each of these messages has one delivery more, which counts towards a limit that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 
@@ -25,6 +25,7 @@ from .outcome import ABANDON, Settlement
 from .ports import ConsumerPort, Gateway
 from .retrying import asked_again, settle_all
 from .subscription import MakeChannels, Subscription
+from .tasks import to_the_end
 
 _log = get_logger("pump.survey")
 _LOOK_S = 1.0
@@ -75,7 +76,7 @@ async def browse(
             yield batches
     finally:
         keeping.cancel()
-        await _to_the_end(looking.hand_back(keeping))
+        await to_the_end(looking.hand_back(keeping))
 
 
 class _Looking:
@@ -163,16 +164,6 @@ class _Looking:
 
     def _warn(self, count: int, error: BaseException) -> None:
         _log.warning(vocabulary.SETTLE_FAILED, queue=self._queue, count=count, error=repr(error))
-
-
-async def _to_the_end(work: Awaitable[None]) -> None:
-    """Wait for work that a cancellation must not cut short; it is cancelled afterwards."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
 
 
 async def _peeked(

@@ -23,8 +23,8 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import Defer, Refusal, Settlement
 from pump.subscription import Subscription
+from pump.tasks import BackgroundTasks
 
-from .._kit.connection import BackgroundTasks
 from .._kit.leases import Lease
 from .._kit.session import HeldMessage, SessionHand, SessionState
 from .connection import ApiError, JetStream, fault_of, nanoseconds

@@ -18,9 +18,9 @@ import attrs
 from pump.backoff import RECONNECT
 from pump.clock import Clock
 from pump.errors import ConfigurationError, PoolExhausted, Throttled
-from pump.tasks import in_thread
+from pump.tasks import in_thread, look_at
 
-from .._kit.connection import Reconnecting, look_at as look_at
+from .._kit.connection import Reconnecting
 from .._kit.versions import Packages, server_version
 from .errors import Where, translated
 from .settings import RabbitMQSettings

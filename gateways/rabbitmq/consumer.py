@@ -12,8 +12,8 @@ from pump.message import Delivery, new_id
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import Refusal, Settlement
+from pump.tasks import BackgroundTasks
 
-from .._kit.connection import BackgroundTasks
 from .connection import CLOSING_S, RabbitMQLink, close_channel
 from .errors import Where, fault_of, translated
 from .names import RECEIVE_BATCH

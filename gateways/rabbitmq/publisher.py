@@ -16,8 +16,9 @@ from pump.errors import (
     QueueNotFound,
     Throttled,
 )
+from pump.tasks import BackgroundTasks, look_at
 
-from .connection import RabbitMQLink, look_at
+from .connection import RabbitMQLink
 from .errors import Where, fault_of, translated
 from .names import PUBLISH_BATCH
 from .wire import Parcel
@@ -45,7 +46,7 @@ class Publisher:
         self._channel: Channel | None = None
         self._opening = asyncio.Lock()
         self._writing = asyncio.Lock()
-        self._tasks: set[asyncio.Task[list[Fate]]] = set()
+        self._tasks = BackgroundTasks("rabbitmq")
         self._under_way: dict[str, asyncio.Future[None]] = {}
         """By message id: the SDK tells a returned message by it, so each is sent once at a time."""
 
@@ -58,19 +59,14 @@ class Publisher:
 
         Goes on in the background when cancelled: what is half written cannot be taken back.
         """
-        work = asyncio.create_task(self._publish(addressed), name="rabbitmq publish")
-        self._tasks.add(work)
-        work.add_done_callback(self._tasks.discard)
-        work.add_done_callback(look_at)
-        return await asyncio.shield(work)
+        return await asyncio.shield(self._tasks.start(self._publish(addressed), "publish"))
 
     async def aclose(self) -> None:
         """Wait for what is under way, which ends at the latest when nothing was confirmed in time.
         The channel is closed with its connection: a broker that is short of memory answers nothing
         on a connection that publishes.
         """
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
+        await self._tasks.finish()
         self._channel = None
 
     async def _publish(self, addressed: Sequence[Addressed]) -> list[Fate]:

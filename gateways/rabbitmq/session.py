@@ -22,8 +22,8 @@ from pump.message import Delivery, new_id
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, ACK, Action, Defer, Refusal, Settlement
+from pump.tasks import BackgroundTasks
 
-from .._kit.connection import BackgroundTasks
 from .._kit.leases import Alarm, Lease
 from .._kit.session import HeldMessage, SessionHand, SessionState
 from .connection import CLOSING_S, RabbitMQLink, close_channel

@@ -29,8 +29,8 @@ from pump.message import Delivery
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, Abandon, Ack, Action, Defer, Refusal, Settlement
+from pump.tasks import BackgroundTasks
 
-from .._kit.connection import BackgroundTasks
 from .._kit.leases import Lease, LeaseSettler, WatchedLeases
 from .errors import Where, translated
 from .names import MAX_DELAY_S

@@ -16,9 +16,8 @@ from pump.clock import Clock
 from pump.errors import ConnectionFailed, PumpError, Throttled
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
-from pump.tasks import in_thread
+from pump.tasks import BackgroundTasks, in_thread
 
-from .._kit.connection import BackgroundTasks
 from .._kit.versions import Packages
 from .errors import ServiceBusTarget, fault_of
 from .names import MAX_TRIES

@@ -32,7 +32,8 @@ import attrs
 from ..errors import ConfigurationError
 from ..observability import vocabulary
 from ..observability.log import get_logger
-from .opening import open_database, to_the_end, translated
+from ..tasks import to_the_end
+from .opening import open_database, translated
 
 _log = get_logger("pump.crypto")
 

@@ -22,8 +22,9 @@ import attrs
 
 from ..errors import ConfigurationError, StorageFailed
 from ..outcome import DeferMessage
+from ..tasks import to_the_end
 from .inbox import AlreadyDone, Busy, Claim, Claimed, Held, check_retention, claim_in_hand
-from .opening import open_database, to_the_end, translated
+from .opening import open_database, translated
 
 _PRUNE_EVERY = 256
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateways._kit.connection import BackgroundTasks
 from gateways.servicebus.tap import ReceiveLink
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConnectionFailed
+from pump.tasks import BackgroundTasks
 
 
 def broken_tap() -> ReceiveLink:
