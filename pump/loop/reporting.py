@@ -34,6 +34,7 @@ from ..outcome import (
     carries_signal,
 )
 from ..ports import ConsumerPort, PayloadEncryption, SessionPort
+from ..services import Services
 from ..subscription import Subscription
 from .processing import DeliveryResult, outcome_event, status_of
 
@@ -49,17 +50,15 @@ class Reporter:
         stats: PumpStats,
         emit: Callable[[Event], None] | None,
         *,
-        telemetry: Telemetry | None = None,
-        encryption: PayloadEncryption | None = None,
+        services: Services,
         gateway: str | None = None,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._lines = DeliveryLines(subscription.name, gateway=gateway, clock=clock)
+        self._lines = DeliveryLines(subscription.name, gateway=gateway, clock=services.clock)
         self._subscription = subscription
         self._stats = stats
         self._emit = emit
-        self._telemetry = telemetry
-        self._encryption = encryption
+        self._telemetry = services.telemetry
+        self._encryption = services.encryption
 
     def started(self) -> None:
         """The pump is about to receive."""
