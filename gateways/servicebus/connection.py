@@ -217,7 +217,7 @@ class ServiceBusConnections:
         """What receives from a queue."""
         return self._handle(("receive", queue), lambda: self.new_receiver(queue))
 
-    def clerk(self, queue: str) -> Handle[Receiver]:
+    def lock_receiver(self, queue: str) -> Handle[Receiver]:
         """What is asked about a queue: to settle, renew, and look."""
         return self._handle(("ask", queue), lambda: self.new_receiver(queue))
 
