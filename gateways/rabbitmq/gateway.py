@@ -124,8 +124,7 @@ class RabbitMQGateway:
             raise UnsupportedOperation(
                 "amqp",
                 f"sessions on queue {spec.name!r}",
-                "its messages go to whoever receives; make the queue with "
-                "options={'sessions': True}",
+                "its messages go to any consumer; make the queue with options={'sessions': True}",
             )
         if checked_name(spec.name) not in self._sessions:
             self._sessions[spec.name] = self._make_sessions(spec)

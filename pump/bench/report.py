@@ -497,7 +497,7 @@ def _unrenewed_lease(measured: Measured, settings: MeasuredSettings) -> Iterator
             setting="lease",
             advice=f"use {_seconds(3 * measured.run.p99_s)}, or renew=True",
             reason=f"one message in a hundred takes {format_duration(measured.run.p99_s)}, and "
-            f"nobody extends its lease of {format_duration(settings.lease_s)}",
+            f"nothing extends its lease of {format_duration(settings.lease_s)}",
         )
 
 
