@@ -22,7 +22,7 @@ import attrs
 from ..errors import ConfigurationError, StorageFailed
 from ..outcome import DeferMessage
 from .claims import ClaimConnections, ClaimsFile, atomic, path_of_a_file
-from .inbox import AlreadyDone, Busy, Claim, Claimed, Held, check_retention, claim_in_hand
+from .inbox import AlreadyDone, Busy, Claim, Claimed, Held, check_retention, current_claim
 from .opening import translated
 
 
@@ -108,7 +108,7 @@ class SqliteInbox:
         fenced off: `DeferMessage` is raised before the block runs. Whatever the handler does
         after the block is not repeated if it fails. Writers take turns, so keep the block short.
         """
-        context, held = claim_in_hand(self)
+        context, held = current_claim(self)
         async with self._opened() as files:
             async with atomic(files.marks, self._path):
                 await self._fence(files.marks, held, context.clock.time_s())
