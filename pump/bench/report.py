@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from math import ceil
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from ..clock import format_duration
+from ..percentiles import percentile
 from .scratch import Leftover
 
 # Pricing: dollars for requests, where a provider bills them. Pure.
@@ -412,18 +413,6 @@ class Spread:
     p90_s: float
     p99_s: float
     max_s: float
-
-
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of the values, in order, do not exceed.
-
-    ValueError without values, or for a share outside 0 to 1.
-    """
-    if not ordered:
-        raise ValueError("there are no values")
-    if not 0 <= share <= 1:
-        raise ValueError(f"a share is between 0 and 1: {share}")
-    return ordered[max(0, ceil(share * len(ordered)) - 1)]
 
 
 def spread_of(durations_s: Iterable[float]) -> Spread | None:

@@ -33,6 +33,7 @@ from ..outcome import (
     Settlement,
     carries_signal,
 )
+from ..percentiles import bucket_at
 from ..ports import ConsumerPort, PayloadEncryption, SessionPort
 from ..services import Services
 from ..subscription import Subscription
@@ -222,12 +223,8 @@ class RunTimes:
 
     def _percentile_s(self, rank: float) -> float:
         """The upper end of the bucket that holds the `rank`-th run."""
-        seen_count = 0
-        for bound_s, count in zip(_BOUNDS_S, self.counts, strict=False):
-            seen_count += count
-            if seen_count >= rank:
-                return min(bound_s, self.max_s)
-        return self.max_s
+        bound_s = bucket_at(rank, zip(_BOUNDS_S, self.counts, strict=False))
+        return self.max_s if bound_s is None else min(bound_s, self.max_s)
 
 
 # Stats: what one pump has done, for summaries and for the health page.
