@@ -558,7 +558,7 @@ def _batching(measured: Measured, settings: MeasuredSettings) -> Iterator[Sugges
         return
     yield Suggestion(
         setting="batching",
-        advice=f"let {settings.receive_batch} or more be in hand: concurrency and prefetch "
+        advice=f"let {settings.receive_batch} or more be in flight: concurrency and prefetch "
         f"together are {settings.in_hand}",
         reason=f"a receive brought {mean:.1f} messages of the {settings.receive_batch} it could, "
         f"so the same messages take more calls",
