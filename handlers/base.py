@@ -49,7 +49,7 @@ class Handler(abc.ABC, Generic[T]):
 
     @property
     def context(self) -> Context:
-        """The delivery, attempt, clock and processor of the request in hand.
+        """The delivery, attempt, clock and processor of the current request.
 
         Raises `NoContext` outside of a handling.
         """

@@ -25,7 +25,7 @@ from .base import FailureTypes, OneOrMore, failure_types, is_failure, positive
 
 _log = get_logger("pump.handlers")
 QUICK = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=10))
-"""For waiting with a message in hand."""
+"""For waiting while a message is in flight."""
 
 
 def _retry_on(given: OneOrMore) -> FailureTypes:
@@ -36,7 +36,7 @@ def _retry_on(given: OneOrMore) -> FailureTypes:
 class Retry:
     """Runs the rest up to `max_attempts` times while it fails with one of `on`.
 
-    For what passes in seconds: the message stays in hand and its lease is renewed meanwhile.
+    For what passes in seconds: the message stays in flight and its lease is renewed meanwhile.
     Waits between attempts follow `backoff`; the last error gets out. A signal, a cancellation
     and a lost lease end it at once; `HandlerTimeout` is an error like any other.
     """

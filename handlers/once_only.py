@@ -132,13 +132,13 @@ class OnceOnly:
                 assert_never(claim)
 
     async def _handle(self, held: Held, request: Any, context: Context, proceed: Proceed) -> Any:
-        in_hand: list[Held] = context.bag.setdefault(HELD, [])
-        in_hand.append(held)
+        held_now: list[Held] = context.bag.setdefault(HELD, [])
+        held_now.append(held)
         try:
             async with Heartbeat(held, context, self.lease.total_seconds()):
                 result = await proceed(request)
         finally:
-            in_hand.remove(held)
+            held_now.remove(held)
         # A signal that a middleware further in swallowed gets out in the end (law 8), and its
         # message comes again: it must not find itself marked as done.
         if context.signal is not None:

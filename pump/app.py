@@ -47,6 +47,7 @@ from .ports import AdminPort, Gateway, PayloadEncryption
 from .posting import NO_OPTIONS, PostOptions
 from .processor import CommandProcessor, HandlerRegistry, Handling, request_type_of
 from .runtime import Runtime, RuntimeParts
+from .services import Services
 from .stores.ledger import Ledger
 from .stores.spill import PerishableSpill, SpillStore, SqliteSpill, perishing
 from .subscription import OnRoutingFailure, Subscription
@@ -504,9 +505,9 @@ class App(AppParts):
                 observers=self._observers,
                 spill=await self.opened_spill(gateway),
                 counters=self.counters,
-                clock=self._clock,
-                telemetry=self.telemetry,
-                encryption=self._encryption,
+                services=Services(
+                    clock=self._clock, telemetry=self.telemetry, encryption=self._encryption
+                ),
                 ledger=self._ledger,
             )
         )

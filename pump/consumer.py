@@ -20,7 +20,6 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from .clock import Clock
 from .errors import GatewayError, InvalidReceipt, text_of
 from .loop.processing import result_by_hand
 from .loop.reporting import Reporter
@@ -29,8 +28,9 @@ from .message import Delivery, Message
 from .observability import vocabulary
 from .observability.log import get_logger
 from .outcome import ABANDON, ACK, Action, Defer, Outcome, Reason, Reject, RejectionReason
-from .ports import ConsumerPort, PayloadEncryption
+from .ports import ConsumerPort
 from .rejection import RejectionRouter, Routed, rejection_of
+from .services import Services
 from .session import Session, Sessions
 from .subscription import Subscription
 from .tasks import run_while_held
@@ -69,8 +69,7 @@ class Consumer:
         mapper: Mapper,
         *,
         reporter: Reporter,
-        clock: Clock,
-        encryption: PayloadEncryption | None = None,
+        services: Services,
     ) -> None:
         self._port = port
         self._subscription = subscription
@@ -78,8 +77,8 @@ class Consumer:
         self._sessions = sessions
         self._mapper = mapper
         self._reporter = reporter
-        self._clock = clock
-        self._encryption = encryption
+        self._clock = services.clock
+        self._encryption = services.encryption
         self._lease_s = subscription.lease.total_seconds()
         # Weak: what the caller has let go of cannot be settled any more, and is not remembered.
         self._in_flight: WeakKeyDictionary[Delivery, _InFlight] = WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""Context: what a handler and its middleware may know about the work in hand."""
+"""Context: what a handler and its middleware may know about the current work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Context(Struct, eq=False, kw_only=True, weakref=True):
 
     @property
     def message(self) -> Message | None:
-        """The message in hand, None for a request sent inside the process."""
+        """The current message, None for a request sent inside the process."""
         return None if self.delivery is None else self.delivery.message
 
     @property

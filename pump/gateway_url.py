@@ -39,8 +39,8 @@ def gateway_from_url(url: str, clock: Clock) -> Gateway:
         raise ConfigurationError("gateway", without_secrets(url), _unknown(scheme, sorted(known)))
     point = known[scheme]
     factory = _load(point, url)
-    if (complaint := _unfit(factory)) is not None:
-        raise ConfigurationError("gateway", without_secrets(url), f"{point.value} {complaint}")
+    if (problem := _unfit(factory)) is not None:
+        raise ConfigurationError("gateway", without_secrets(url), f"{point.value} {problem}")
     return checked_gateway(factory(url, clock), without_secrets(url), point.value)
 
 

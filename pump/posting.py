@@ -7,13 +7,12 @@ from datetime import timedelta
 
 import attrs
 
-from .clock import Clock
 from .context import current_context
 from .errors import ConfigurationError, CryptoError
 from .mapping import Mapper
 from .message import Message
-from .observability.telemetry import Telemetry
-from .ports import MAGIC, PAST_MAGIC, Gateway, PayloadEncryption, ProducerPort
+from .ports import MAGIC, PAST_MAGIC, Gateway, ProducerPort
+from .services import Services
 from .subscription import MakeChannels, QueueSpec, checked_queue
 
 _NO_DELAY = timedelta(0)
@@ -59,17 +58,15 @@ class Poster:
         *,
         routes: Mapping[type, str],
         made: Mapping[str, QueueSpec],
-        clock: Clock,
-        telemetry: Telemetry | None = None,
-        encryption: PayloadEncryption | None = None,
+        services: Services,
     ) -> None:
         self._gateway = gateway
         self._made = made
         self._mapper = mapper
         self._routes = routes
-        self._clock = clock
-        self._telemetry = telemetry
-        self._encryption = encryption
+        self._clock = services.clock
+        self._telemetry = services.telemetry
+        self._encryption = services.encryption
         self._producers: dict[str, ProducerPort] = {}
 
     async def post(self, request: object, options: PostOptions) -> str:

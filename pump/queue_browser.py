@@ -9,7 +9,7 @@ Each of these messages has one delivery more, which counts towards a limit that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 
@@ -17,14 +17,11 @@ import attrs
 
 from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConfigurationError
-from .loop.leases import LeaseBook, LeaseKeeper
+from .leased_reader import LeasedReader
 from .message import Delivery, Message
-from .observability import vocabulary
 from .observability.log import get_logger
-from .outcome import ABANDON, Settlement
-from .ports import ConsumerPort, Gateway
-from .retrying import asked_again, settle_all
-from .subscription import MakeChannels, Subscription
+from .ports import Gateway
+from .retrying import asked_again
 
 _log = get_logger("pump.survey")
 _LOOK_S = 1.0
@@ -68,47 +65,24 @@ async def browse(
         async with aclosing(_peeked(gateway, queue, max_count)) as batches:
             yield batches
         return
-    looking = _Looking(gateway, queue, lease, clock)
-    keeping = asyncio.create_task(looking.keeper.run(), name="survey leases")
-    try:
+    async with LeasedReader(gateway, queue, lease=lease, clock=clock, log=_log) as reader:
+        looking = _Looking(gateway, reader, clock)
         async with aclosing(looking.batches(_MOST if max_count is None else max_count)) as batches:
             yield batches
-    finally:
-        keeping.cancel()
-        await _to_the_end(looking.hand_back(keeping))
 
 
 class _Looking:
-    """Browsing by receiving: the reader, and what it holds."""
+    """Browsing by receiving, until nothing new comes."""
 
-    def __init__(self, gateway: Gateway, queue: str, lease: timedelta, clock: Clock) -> None:
-        capabilities = gateway.capabilities
-        subscription = Subscription(
-            queue=queue, request=Message, lease=lease, make_channels=MakeChannels.ASSUME
-        )
-        self._queue = queue
+    def __init__(self, gateway: Gateway, reader: LeasedReader, clock: Clock) -> None:
+        self._reader = reader
         self._clock = clock
-        self._lease_s = lease.total_seconds()
-        self._receive_batch = capabilities.receive_batch
-        self._max_pollers = capabilities.max_pollers
-        self._chunk = capabilities.settle_batch * capabilities.max_settle_calls
-        self._port: ConsumerPort = gateway.consumer(subscription)
-        self._book = LeaseBook(
-            lease_s=self._lease_s, renew=True, max_lease_s=capabilities.max_lease_s
-        )
+        self._receive_batch = gateway.capabilities.receive_batch
+        self._max_pollers = gateway.capabilities.max_pollers
         self._known: set[str | int] = set()
-        self.keeper = LeaseKeeper(
-            self._book,
-            self._port,
-            subscription,
-            batch=self._chunk,
-            clock=clock,
-            # Another consumer may have the message now; it was seen all the same.
-            on_lost=lambda delivery: None,
-        )
 
     async def batches(self, most: int) -> AsyncGenerator[Sequence[Seen]]:
-        """What is received, until nothing new comes."""
+        """What is received."""
         left, empty_count, is_full = most, 0, False
         while left > 0 and empty_count < _EMPTY_LOOKS:
             received = await self._look(left, self._max_pollers if is_full else 1)
@@ -119,23 +93,6 @@ class _Looking:
             empty_count = 0 if fresh else empty_count + 1
             if fresh:
                 yield [_seen(each) for each in fresh]
-
-    async def hand_back(self, keeping: asyncio.Task[None]) -> None:
-        """Give everything back that is still held, as far as the broker can be told."""
-        try:
-            # An extension that is under way would hide again what has been handed back.
-            await asyncio.wait([keeping])
-            held = [Settlement(each, ABANDON) for each in self._book.held()]
-            # Afterwards there is nothing left to hand back.
-            async with self._clock.timeout(self._lease_s):
-                unsettled = await settle_all(self._port, held, chunk=self._chunk, clock=self._clock)
-            kept = [each for each in unsettled if not each.is_final]
-            if kept:
-                self._warn(len(kept), kept[0].error)
-        except TimeoutError as error:
-            self._warn(len(self._book), error)
-        finally:
-            await self._port.aclose()
 
     async def _look(self, most: int, max_pollers: int) -> list[Delivery]:
         batch = self._receive_batch
@@ -149,30 +106,15 @@ class _Looking:
         return deliveries
 
     async def _receive(self, max_count: int) -> Sequence[Delivery]:
-        deliveries = await asked_again(
-            lambda: self._port.receive(max_count=max_count, wait_s=_LOOK_S), clock=self._clock
+        return await asked_again(
+            lambda: self._reader.receive(max_count=max_count, wait_s=_LOOK_S), clock=self._clock
         )
-        self.keeper.watch(deliveries)
-        return deliveries
 
     def _fresh(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Without those that come again because their lease was lost."""
         fresh = [each for each in deliveries if each.broker_id not in self._known]
         self._known.update(each.broker_id for each in fresh if each.broker_id is not None)
         return fresh
-
-    def _warn(self, count: int, error: BaseException) -> None:
-        _log.warning(vocabulary.SETTLE_FAILED, queue=self._queue, count=count, error=repr(error))
-
-
-async def _to_the_end(work: Awaitable[None]) -> None:
-    """Wait for work that a cancellation must not cut short; it is cancelled afterwards."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
 
 
 async def _peeked(

@@ -21,13 +21,12 @@ from msgspec.structs import replace
 
 from . import headers
 from .backoff import Backoff
-from .clock import Clock
 from .decide import MAX_DETAIL
 from .errors import ConfigurationError, StorageFailed
 from .message import Delivery, Message
 from .observability import vocabulary
 from .observability.log import get_logger
-from .observability.telemetry import Counters, Telemetry
+from .observability.telemetry import Counters
 from .outcome import (
     ACK,
     INVALID_REASONS,
@@ -38,7 +37,8 @@ from .outcome import (
     Reject,
     RejectionReason,
 )
-from .ports import PayloadEncryption, ProducerPort
+from .ports import ProducerPort
+from .services import Services
 from .stores.spill import SpilledMessage, SpillStore
 from .subscription import DeadLetter, OnRoutingFailure, Subscription
 
@@ -127,19 +127,17 @@ class RejectionRouter:
         *,
         producer_of: Callable[[str], ProducerPort],
         spill: SpillStore,
-        clock: Clock,
+        services: Services,
         counters: Counters,
-        telemetry: Telemetry | None = None,
-        encryption: PayloadEncryption | None = None,
         send_timeout_s: float = 30.0,
     ) -> None:
         self._subscription = subscription
         self._producer_of = producer_of
         self._spill = spill
-        self._clock = clock
         self._counters = counters
-        self._telemetry = telemetry
-        self._encryption = encryption
+        self._clock = services.clock
+        self._telemetry = services.telemetry
+        self._encryption = services.encryption
         self._send_timeout_s = send_timeout_s
         self._producers: dict[str, ProducerPort] = {}
 

@@ -23,6 +23,7 @@ from .ports import ConsumerPort, Gateway, PayloadEncryption
 from .posting import Poster
 from .processor import CommandProcessor, HandlerRegistry
 from .rejection import RejectionRouter
+from .services import Services
 from .session import Sessions
 from .stores.handler_times import HandlerTimesFile
 from .stores.ledger import Ledger
@@ -48,9 +49,7 @@ class RuntimeParts:
     observers: Observers
     spill: SpillStore
     counters: Counters
-    clock: Clock
-    telemetry: Telemetry | None = None
-    encryption: PayloadEncryption | None = None
+    services: Services
     ledger: Ledger | None = None
 
 
@@ -66,16 +65,14 @@ class Runtime:
             parts.mapper,
             routes=parts.routes,
             made=_made_queues(parts.subscriptions),
-            clock=parts.clock,
-            telemetry=parts.telemetry,
-            encryption=parts.encryption,
+            services=parts.services,
         )
         self.processor = CommandProcessor(
             parts.registry,
             threads=self._threads,
             factory=parts.factory,
             middleware=parts.middleware,
-            clock=parts.clock,
+            clock=parts.services.clock,
             poster=self.poster,
         )
 
@@ -87,7 +84,7 @@ class Runtime:
     @property
     def clock(self) -> Clock:
         """The app's clock."""
-        return self._parts.clock
+        return self._parts.services.clock
 
     @property
     def spill(self) -> SpillStore:
@@ -106,12 +103,12 @@ class Runtime:
     @property
     def telemetry(self) -> Telemetry | None:
         """Measures and traces; None without telemetry."""
-        return self._parts.telemetry
+        return self._parts.services.telemetry
 
     @property
     def encryption(self) -> PayloadEncryption | None:
         """What encrypts payloads; None when nothing does."""
-        return self._parts.encryption
+        return self._parts.services.encryption
 
     @property
     def emit(self) -> Callable[[Event], None] | None:
@@ -126,21 +123,21 @@ class Runtime:
 
     async def _open(self, stack: AsyncExitStack) -> None:
         parts = self._parts
-        if parts.telemetry is not None:
-            await parts.telemetry.start(
+        if parts.services.telemetry is not None:
+            await parts.services.telemetry.start(
                 parts.counters,
                 parts.gateway.capabilities.gateway,
-                clock=parts.clock,
+                clock=parts.services.clock,
                 # What encrypts counts what is sent and received, with the label `encrypted`.
-                counts_messages=parts.encryption is None,
+                counts_messages=parts.services.encryption is None,
             )
-            stack.push_async_callback(parts.telemetry.aclose)
-        if parts.encryption is not None:
-            stack.push_async_callback(parts.encryption.aclose)
-            await parts.encryption.start(parts.counters, self.emit)
+            stack.push_async_callback(parts.services.telemetry.aclose)
+        if parts.services.encryption is not None:
+            stack.push_async_callback(parts.services.encryption.aclose)
+            await parts.services.encryption.start(parts.counters, self.emit)
         if parts.ledger is not None:
             stack.push_async_callback(parts.ledger.aclose)
-            await parts.ledger.open(parts.gateway.capabilities.gateway, parts.clock)
+            await parts.ledger.open(parts.gateway.capabilities.gateway, parts.services.clock)
         await parts.gateway.open()
         stack.push_async_callback(parts.gateway.aclose)
         stack.push_async_callback(self.poster.aclose)
@@ -164,10 +161,8 @@ class Runtime:
             subscription,
             producer_of=self._parts.gateway.producer,
             spill=self._parts.spill,
-            clock=self._parts.clock,
+            services=self._parts.services,
             counters=self._parts.counters,
-            telemetry=self._parts.telemetry,
-            encryption=self._parts.encryption,
         )
 
     def consumer(self, subscription: Subscription) -> Consumer:
@@ -175,15 +170,16 @@ class Runtime:
         parts, router = self._parts, self.router(subscription)
         reporter = self.reporter(subscription, PumpStats())
         port = parts.gateway.consumer(subscription)
-        if parts.telemetry is not None:
-            port = WatchedConsumerPort(port, PortWatch(parts.telemetry, subscription, parts.clock))
+        if parts.services.telemetry is not None:
+            port = WatchedConsumerPort(
+                port, PortWatch(parts.services.telemetry, subscription, parts.services.clock)
+            )
         sessions = Sessions(
             parts.gateway,
             subscription,
             router,
-            parts.clock,
             reporter=reporter,
-            telemetry=parts.telemetry,
+            services=parts.services,
         )
         return Consumer(
             port,
@@ -192,8 +188,7 @@ class Runtime:
             sessions,
             parts.mapper,
             reporter=reporter,
-            clock=parts.clock,
-            encryption=parts.encryption,
+            services=parts.services,
         )
 
     def reporter(self, subscription: Subscription, stats: PumpStats) -> Reporter:
@@ -205,10 +200,8 @@ class Runtime:
             subscription,
             stats,
             self.emit,
-            telemetry=parts.telemetry,
-            encryption=parts.encryption,
+            services=parts.services,
             gateway=parts.gateway.capabilities.gateway,
-            clock=parts.clock,
         )
 
     def delivery_processor(
@@ -220,8 +213,8 @@ class Runtime:
             self._dispatch(subscription),
             router,
             max_defer_s,
-            self._parts.clock,
-            self._parts.telemetry,
+            self._parts.services.clock,
+            self._parts.services.telemetry,
         )
 
     def pump(
@@ -240,20 +233,24 @@ class Runtime:
                 port=port,
                 dispatch=self._dispatch(subscription),
                 router=router,
-                clock=parts.clock,
+                services=parts.services,
                 emit=self.emit,
-                telemetry=parts.telemetry,
-                encryption=parts.encryption,
             ),
             stats,
         )
-        if parts.telemetry is not None:
-            parts.telemetry.watching(subscription, lambda: pump.in_flight)
+        if parts.services.telemetry is not None:
+            parts.services.telemetry.watching(subscription, lambda: pump.in_flight)
         return pump
 
     def _dispatch(self, subscription: Subscription) -> Dispatch:
         parts = self._parts
-        return Dispatch(subscription, parts.mapper, self.processor, parts.clock, parts.encryption)
+        return Dispatch(
+            subscription,
+            parts.mapper,
+            self.processor,
+            parts.services.clock,
+            parts.services.encryption,
+        )
 
 
 def _made_queues(subscriptions: tuple[Subscription, ...]) -> dict[str, QueueSpec]:

@@ -35,10 +35,10 @@ from .loop.reporting import PortWatch, Reporter, WatchedSessionPort
 from .message import Delivery
 from .observability import vocabulary
 from .observability.log import get_logger
-from .observability.telemetry import Telemetry
 from .outcome import ABANDON, ACK, Ack, Action, Defer, Outcome, Reason, Reject, RejectionReason
 from .ports import Gateway, SessionGateway, SessionPort
 from .rejection import RejectionRouter, Routed, rejection_of
+from .services import Services
 from .subscription import Subscription
 from .tasks import run_while_held
 
@@ -433,17 +433,16 @@ class Sessions:
         gateway: Gateway,
         subscription: Subscription,
         router: RejectionRouter,
-        clock: Clock,
         *,
         reporter: Reporter,
-        telemetry: Telemetry | None = None,
+        services: Services,
     ) -> None:
         self._gateway = gateway
         self._subscription = subscription
         self._router = router
-        self._clock = clock
+        self._clock = services.clock
         self._reporter = reporter
-        self._telemetry = telemetry
+        self._telemetry = services.telemetry
         self._open: set[Session] = set()
 
     async def accept(self, session: str | None, wait_s: float) -> Session | None:

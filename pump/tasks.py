@@ -1,4 +1,4 @@
-"""Tasks: work beside the event loop, whatever a handler has done to the loop."""
+"""Tasks: work beside its caller, in threads and in the background, and how long it may take."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -49,6 +50,91 @@ async def run_while_held(
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+def look_at(work: asyncio.Future[Any]) -> None:
+    """Have looked at how it ended: asyncio complains of an error that is never asked for, as when
+    every caller was cancelled.
+    """
+    if not work.cancelled():
+        work.exception()
+
+
+async def to_the_end(work: Coroutine[Any, Any, _T], name: str | None = None) -> _T:
+    """Await what must not be left half done; a cancellation is raised once it is over."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        look_at(task)
+        raise
+
+
+class BackgroundTasks:
+    """Tasks of one object, kept until they are done: the loop keeps none alive.
+
+    Where callers wait for them, an error is theirs, also when they were cancelled meanwhile; where
+    none does (`is_awaited=False`), asyncio reports it.
+    """
+
+    def __init__(self, owner: str, *, is_awaited: bool = True) -> None:
+        self._owner = owner
+        self._ended = self._end_quietly if is_awaited else self._end
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
+        """Run something to its end, whether or not it is waited for."""
+        task = asyncio.create_task(work, name=f"{self._owner} {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def opened(
+        self, work: Coroutine[Any, Any, _T | None], close: Callable[[_T], Awaitable[object]]
+    ) -> _T | None:
+        """What `work` opens; cancelled meanwhile, it is closed again as soon as it is there."""
+        task = self.start(work, "open")
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self.start(_close_when_there(task, close), "close")
+            raise
+
+    async def finish_current(self) -> None:
+        """Wait for those that have been started by now."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    async def finish(self) -> None:
+        """Wait for all of them, and for what they start."""
+        while self._tasks:
+            await self.finish_current()
+
+    async def abort(self) -> None:
+        """Cancel all of them, and wait for what that leaves to be closed."""
+        for task in list(self._tasks):
+            task.cancel()
+        await self.finish()
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+
+    def _end_quietly(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        look_at(task)
+
+
+async def _close_when_there(
+    task: asyncio.Task[_T | None], close: Callable[[_T], Awaitable[object]]
+) -> None:
+    if (opened := await task) is not None:
+        await close(opened)
 
 
 @cache

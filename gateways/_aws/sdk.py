@@ -437,7 +437,7 @@ class Lean:
         """Let boto3 ask at the right place, and add our tries to what it tells of its own."""
         from botocore.exceptions import ClientError
 
-        assert client.service is not None, "somebody was sent elsewhere"
+        assert client.service is not None, "a call of the SDK's own was sent elsewhere"
         leave = client.service.protocol.leave_to_the_sdk
         try:
             reply = await self._boto3.perform(client.sdk, operation, request, held)

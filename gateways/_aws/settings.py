@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
@@ -160,3 +161,24 @@ def _check_whole(settings: AwsSettings, name: str, least: int, most: int) -> Non
         raise ConfigurationError(
             f"AwsSettings.{name}", value, f"use a whole number from {least} to {most}"
         )
+
+
+def aws_url_parts(
+    url: str, shown: str, form: str, *, fits: Callable[[SplitResult], object]
+) -> SplitResult:
+    """The parts of a gateway's URL. `ConfigurationError`, which calls it `shown` and names the form
+    to use, for one that does not fit, and for one with credentials in it: a URL ends up in logs.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ConfigurationError("gateway", shown, f"use {form}") from None
+    if not fits(parts):
+        raise ConfigurationError("gateway", shown, f"use {form}")
+    if "@" in parts.netloc:
+        raise ConfigurationError(
+            "gateway",
+            shown,
+            "keep credentials out of the URL: use the environment, a profile, or a role",
+        )
+    return parts

@@ -1,7 +1,7 @@
 """Delivery order: which available message comes next.
 
 READY messages stand in the deque of fresh ones when they never left it, else in a heap of
-offered ones by rank. Members of an ordering domain wait in their domain, which offers only its
+offered ones by rank. Members of an ordering group wait in their group, which offers only its
 head. The rank is the sequence number, negative for LIFO, so a returned message has its old
 place again.
 """
@@ -26,11 +26,11 @@ class DeliveryOrder:
         self._is_strict = settings.is_strict
         self._fresh: deque[Record] = deque()
         self._offered: list[tuple[int, Record]] = []
-        self._domains: dict[str | None, OrderingGroup] = {}
+        self._groups: dict[str | None, OrderingGroup] = {}
         self._void_count = 0
 
     def has_candidates(self) -> bool:
-        """Whether `pop` could find something; a blocked domain's offer may prove it wrong."""
+        """Whether `pop` could find something; a blocked group's offer may prove it wrong."""
         return bool(self._fresh or self._offered)
 
     def candidate_count(self) -> int:
@@ -40,7 +40,7 @@ class DeliveryOrder:
     def append(self, record: Record) -> None:
         """Let a new message join, at the end."""
         if self._is_strict or record.message.group is not None:
-            self._join_domain(record)
+            self._join_group(record)
         elif record.phase == READY:
             self._fresh.append(record)
 
@@ -64,12 +64,12 @@ class DeliveryOrder:
                 break
             record = heappop(offered)[1]
             record.is_offered = False
-            domain = record.domain
-            if domain is None:
+            ordering_group = record.ordering_group
+            if ordering_group is None:
                 return record
-            if domain.is_deliverable(record, batch, is_strict=self._is_strict):
-                domain.take_head(batch)
-                self._offer_successor(domain)
+            if ordering_group.is_deliverable(record, batch, is_strict=self._is_strict):
+                ordering_group.take_head(batch)
+                self._offer_successor(ordering_group)
                 return record
         if not fresh:
             return None
@@ -77,27 +77,27 @@ class DeliveryOrder:
 
     def put_back(self, record: Record) -> None:
         """Return a message that was in flight to its old place."""
-        domain = record.domain
-        if domain is not None:
-            domain.put(self._rank(record), record)
-            self.release(domain)
+        ordering_group = record.ordering_group
+        if ordering_group is not None:
+            ordering_group.put(self._rank(record), record)
+            self.release(ordering_group)
         elif record.phase == READY:
             self._offer(self._rank(record), record)
 
     def make_available(self, record: Record) -> None:
         """Offer a message whose delay is over."""
-        if record.domain is None:
+        if record.ordering_group is None:
             self._offer(self._rank(record), record)
         else:
-            self._offer_head(record.domain)
+            self._offer_head(record.ordering_group)
 
-    def release(self, domain: OrderingGroup) -> None:
-        """Count one message of the domain as no longer in flight."""
-        domain.release()
-        if domain.is_empty:
-            self._domains.pop(domain.key, None)
+    def release(self, ordering_group: OrderingGroup) -> None:
+        """Count one message of the group as no longer in flight."""
+        ordering_group.release()
+        if ordering_group.is_empty:
+            self._groups.pop(ordering_group.key, None)
         else:
-            self._offer_head(domain)
+            self._offer_head(ordering_group)
 
     def next_free_group(self) -> str | None:
         """Of the groups that are not in flight, the one whose head comes next, if it is ready.
@@ -109,11 +109,11 @@ class DeliveryOrder:
         found = None
         while self._offered and found is None:
             record = self._offered[0][1]
-            domain = record.domain
-            if domain is None or domain.key is None:
+            ordering_group = record.ordering_group
+            if ordering_group is None or ordering_group.key is None:
                 passed.append(heappop(self._offered))
-            elif domain.is_free_for(record):
-                found = domain.key
+            elif ordering_group.is_free_for(record):
+                found = ordering_group.key
             else:
                 heappop(self._offered)
                 record.is_offered = False
@@ -123,20 +123,20 @@ class DeliveryOrder:
 
     def is_free(self, group: str) -> bool:
         """Whether nothing of a group is in flight."""
-        domain = self._domains.get(group)
-        return domain is None or not domain.in_flight
+        ordering_group = self._groups.get(group)
+        return ordering_group is None or not ordering_group.in_flight
 
     def lock(self, group: str) -> OrderingGroup | None:
         """Count a group as in flight until its `release`; None when some of it is."""
-        domain = self._domain(group)
-        if domain.in_flight:
+        ordering_group = self._group_of(group)
+        if ordering_group.in_flight:
             return None
-        domain.in_flight += 1
-        return domain
+        ordering_group.in_flight += 1
+        return ordering_group
 
-    def take_locked(self, domain: OrderingGroup, max_count: int) -> list[Record]:
-        """Take from a domain that the caller has locked."""
-        taken = domain.take_ready(max_count)
+    def take_locked(self, ordering_group: OrderingGroup, max_count: int) -> list[Record]:
+        """Take from a group that the caller has locked."""
+        taken = ordering_group.take_ready(max_count)
         # With sessions only, no ordinary receive drops the offers that locks made void.
         self._void_count += sum(record.is_offered for record in taken)
         if self._void_count > _WORTH_SWEEPING and 2 * self._void_count > len(self._offered):
@@ -153,11 +153,11 @@ class DeliveryOrder:
         self.clear()
         self._is_lifo, self._is_strict = settings.is_lifo, settings.is_strict
         for lock in locks:
-            lock.domain = self._domain(lock.group)
-            lock.domain.in_flight += 1
-        # Those in flight first, so that no head of a busy domain is offered.
+            lock.ordering_group = self._group_of(lock.group)
+            lock.ordering_group.in_flight += 1
+        # Those in flight first, so that no head of a busy group is offered.
         for record in sorted(records, key=lambda r: (r.phase < LEASED, r.seq)):
-            record.domain = None
+            record.ordering_group = None
             record.is_offered = False
             self.append(record)
 
@@ -165,7 +165,7 @@ class DeliveryOrder:
         """Remove every message."""
         self._fresh.clear()
         self._offered.clear()
-        self._domains.clear()
+        self._groups.clear()
         self._void_count = 0
 
     def _sweep_offers(self) -> None:
@@ -174,7 +174,8 @@ class DeliveryOrder:
         self._offered = [
             offer
             for offer in self._offered
-            if (domain := offer[1].domain) is None or domain.is_free_for(offer[1])
+            if (ordering_group := offer[1].ordering_group) is None
+            or ordering_group.is_free_for(offer[1])
         ]
         for _, record in self._offered:
             record.is_offered = True
@@ -188,29 +189,29 @@ class DeliveryOrder:
         record.is_offered = True
         heappush(self._offered, (rank, record))
 
-    def _offer_head(self, domain: OrderingGroup) -> None:
-        candidate = domain.candidate()
+    def _offer_head(self, ordering_group: OrderingGroup) -> None:
+        candidate = ordering_group.candidate()
         if candidate is not None:
             self._offer(*candidate)
 
-    def _offer_successor(self, domain: OrderingGroup) -> None:
-        # Only for the rest of this receive: as long as the domain is in flight, any other
-        # receive that meets the offer drops it, and the domain's release makes it again.
-        if domain.waiting and not self._is_strict:
-            rank, record = domain.waiting[0]
+    def _offer_successor(self, ordering_group: OrderingGroup) -> None:
+        # Only for the rest of this receive: as long as the group is in flight, any other
+        # receive that meets the offer drops it, and the group's release makes it again.
+        if ordering_group.waiting and not self._is_strict:
+            rank, record = ordering_group.waiting[0]
             if record.phase == READY and not record.is_offered:
                 self._offer(rank, record)
 
-    def _join_domain(self, record: Record) -> None:
-        record.domain = domain = self._domain(record.message.group)
+    def _join_group(self, record: Record) -> None:
+        record.ordering_group = ordering_group = self._group_of(record.message.group)
         if record.phase >= LEASED:
-            domain.in_flight += 1
+            ordering_group.in_flight += 1
         else:
-            domain.put(self._rank(record), record)
-            self._offer_head(domain)
+            ordering_group.put(self._rank(record), record)
+            self._offer_head(ordering_group)
 
-    def _domain(self, key: str | None) -> OrderingGroup:
-        domain = self._domains.get(key)
-        if domain is None:
-            domain = self._domains[key] = OrderingGroup(key)
-        return domain
+    def _group_of(self, key: str | None) -> OrderingGroup:
+        ordering_group = self._groups.get(key)
+        if ordering_group is None:
+            ordering_group = self._groups[key] = OrderingGroup(key)
+        return ordering_group

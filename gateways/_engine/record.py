@@ -118,8 +118,8 @@ class Record:
     """Its place: unique in the broker, growing with each send, kept through every return."""
     message: Message = attrs.field(repr=False)
     sent_at_s: float
-    domain: OrderingGroup | None = attrs.field(default=None, repr=False)
-    """The ordering domain it belongs to, None when nothing orders it."""
+    ordering_group: OrderingGroup | None = attrs.field(default=None, repr=False)
+    """The ordering group it belongs to, None when nothing orders it."""
     attempt: int = 0
     phase: int = READY
     due_s: float = 0.0
@@ -149,11 +149,11 @@ class LeaseBatch:
     """The session that received it, if one did."""
 
 
-# Ordering domains: the messages that must follow one another.
+# Ordering groups: the messages that must follow one another.
 #
-# A domain is a message group; in a strict queue, the ungrouped messages form one as well. Only
-# the head of an idle domain is a candidate for delivery. The head is whichever member comes next
-# in the queue's order, hidden or not: a delayed or retried head blocks its domain.
+# It is a message group; in a strict queue, the ungrouped messages form one as well. Only
+# the head of an idle group is a candidate for delivery. The head is whichever member comes next
+# in the queue's order, hidden or not: a delayed or retried head blocks its group.
 
 
 @attrs.define(eq=False)
@@ -179,7 +179,7 @@ class OrderingGroup:
         return head if head[1].phase == READY and not head[1].is_offered else None
 
     def is_free_for(self, record: Record) -> bool:
-        """Whether `record` is the head, ready, and nothing of the domain is in flight."""
+        """Whether `record` is the head, ready, and nothing of the group is in flight."""
         return not self.in_flight and self.has_ready() and self.waiting[0][1] is record
 
     def is_deliverable(self, record: Record, batch: LeaseBatch, *, is_strict: bool) -> bool:
@@ -200,7 +200,7 @@ class OrderingGroup:
 
     def take_ready(self, max_count: int) -> list[Record]:
         """Count those that come next as in flight, up to one that is not ready: for an owner
-        that has the domain locked.
+        that has the group locked.
         """
         taken: list[Record] = []
         while len(taken) < max_count and self.has_ready():
@@ -235,7 +235,7 @@ class LockedSession:
     expires_s: float
     request: int | None = None
     """The number of the remote request that asked for it, to answer it once more."""
-    domain: OrderingGroup = attrs.field(factory=OrderingGroup, repr=False)
+    ordering_group: OrderingGroup = attrs.field(factory=OrderingGroup, repr=False)
     """The group's, in which the lock counts as one more in flight."""
     parts: list[LeaseBatch] = attrs.field(factory=list, repr=False)
     """What was received under it, by receive; some may be settled since."""

@@ -108,7 +108,7 @@ class QueueState:
         self, lock: LockedSession, max_count: int, *, request: int | None = None
     ) -> LeaseBatch | None:
         """Lease what comes next of a session, until its lock ends; None when there is nothing."""
-        records = self.order.take_locked(lock.domain, max_count)
+        records = self.order.take_locked(lock.ordering_group, max_count)
         if not records:
             return None
         batch = LeaseBatch(self._tokens(), lock.owner, lock.expires_s, request)
@@ -172,8 +172,8 @@ class QueueState:
         for record in records:
             if known.pop(record.seq, None) is not None:
                 self._limbo_count -= 1
-                if record.domain is not None:
-                    self.order.release(record.domain)
+                if record.ordering_group is not None:
+                    self.order.release(record.ordering_group)
 
     def finish_returned(self, returns: Iterable[Return], *, now_s: float) -> list[Record]:
         """Give messages in limbo back; return those that had their last delivery instead."""
@@ -413,10 +413,10 @@ class LockedSessions:
         In use it is also while ordinary receives have some of it in flight.
         """
         wanted = self._order.next_free_group() if group is None else group
-        domain = None if wanted is None else self._order.lock(wanted)
-        if wanted is None or domain is None:
+        ordering_group = None if wanted is None else self._order.lock(wanted)
+        if wanted is None or ordering_group is None:
             return None
-        lock = LockedSession(self._tokens(), wanted, owner, until_s, request, domain)
+        lock = LockedSession(self._tokens(), wanted, owner, until_s, request, ordering_group)
         self._held[lock.id] = lock
         self._timers.add(until_s, lock)
         return lock
@@ -435,7 +435,7 @@ class LockedSessions:
         """Let go of a lock. What was received under it has ended, or ends at the same moment."""
         if self._held.pop(lock.id, None) is not None:
             lock.is_held = False
-            self._order.release(lock.domain)
+            self._order.release(lock.ordering_group)
 
     def restore(self, locks: Iterable[LockedSession], batches: Iterable[LeaseBatch]) -> None:
         """Start from locks as they once were, and find what was received under them: no other

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -307,19 +306,6 @@ def _connect(path: Path, max_bytes: int | None, companions: Sequence[Path]) -> _
         raw.close()
         raise
     return raw
-
-
-# Closing: a file that is still being written must not become another process's.
-
-
-async def to_the_end(closing: Coroutine[Any, Any, None]) -> None:
-    """Run it to its end. A cancellation meanwhile goes on afterwards."""
-    task = asyncio.create_task(closing, name="pumphouse-closing")
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
 
 
 # Presence: whether the files that are open are still the ones their names stand for.

@@ -17,7 +17,7 @@ from pump.outcome import Action
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStats, SessionPort
 from pump.stores.file_lock import FileLock
 from pump.subscription import MakeChannels, QueueSpec, Subscription
-from pump.tasks import in_thread
+from pump.tasks import in_thread, to_the_end
 
 from .._engine.engine import QueueEngine
 from .._engine.ports import (
@@ -31,7 +31,7 @@ from .._engine.ports import (
     SessionBroker,
     accept,
 )
-from .._sqlite.database import Database, Statement, to_the_end, translate
+from .._sqlite.database import Database, Statement, translate
 from .client import ClientSessions, LocalClient
 from .dispatcher import RequestDispatcher
 from .journal import SCHEMA, Recovered, SqliteJournal, recover
@@ -438,7 +438,8 @@ class Host:
 
         Cancelled, it does so first: a file that is still being written must not be another's.
         """
-        await to_the_end(self._close())
+        # A file that is still being written must not become another process's.
+        await to_the_end(self._close(), "pumphouse-closing")
 
     async def _close(self) -> None:
         try:

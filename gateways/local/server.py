@@ -12,14 +12,13 @@ import tempfile
 import termios
 from array import array
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Coroutine
 from pathlib import Path
 
 from pump.clock import SYSTEM_CLOCK, yield_to_loop
 from pump.errors import ConnectionFailed, StorageFailed
 from pump.stores import file_lock
 from pump.stores.file_lock import FileLock
-from pump.tasks import in_thread
+from pump.tasks import BackgroundTasks, in_thread
 
 from .._engine.engine import QueueEngine
 from . import wire
@@ -45,7 +44,7 @@ class LocalServer:
         self._dispatcher = dispatcher
         self._engine = engine
         self._sessions: dict[str, StreamWriter] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks("pumphouse", is_awaited=False)
         self._listener: asyncio.Server | None = None
         self._address: Path | None = None
         self._listener_fd = -1
@@ -73,10 +72,7 @@ class LocalServer:
         if self._listener is not None:
             file_lock.closed(self._listener_fd)
             self._listener.close()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.abort()
         await self._dispatcher.aclose()
         for writer in self._sessions.values():
             writer.close()
@@ -84,7 +80,7 @@ class LocalServer:
             await in_thread(self._address.unlink, missing_ok=True)
 
     def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
-        self._spawn(self._serve(reader, writer), "pumphouse-session")
+        self._tasks.start(self._serve(reader, writer), "session")
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         owner = ""
@@ -115,7 +111,7 @@ class LocalServer:
         writer.close()
         if self._sessions.get(owner) is writer:
             del self._sessions[owner]
-            self._spawn(self._reap_client(owner), "pumphouse-reaper")
+            self._tasks.start(self._reap_client(owner), "reaper")
 
     async def _welcome(self, owner: str, writer: StreamWriter) -> None:
         earlier = self._sessions.get(owner)
@@ -146,7 +142,7 @@ class LocalServer:
             return False
         if owner not in self._hearing:
             self._hearing.add(owner)
-            self._spawn(self._hear(owner), "pumphouse-hearing")
+            self._tasks.start(self._hear(owner), "hearing")
         return True
 
     async def _until_heard(self) -> None:
@@ -165,11 +161,6 @@ class LocalServer:
         self._heard.add(owner)
         self._engine.catch_up()
         self._heard.discard(owner)
-
-    def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _has_unread(writer: StreamWriter) -> bool:

@@ -272,6 +272,19 @@ class JetStream:
         """Where an operation is asked for."""
         return f"{self._connection.settings.api_prefix}.{operation}"
 
+    def bucket(self, name: str, *, max_age_s: float) -> dict[str, Any]:
+        """The stream behind a bucket, laid out as the server's own are: the last value of a key."""
+        return {
+            "name": f"KV_{name}",
+            "subjects": [f"$KV.{name}.>"],
+            "max_msgs_per_subject": 1,
+            "max_age": nanoseconds(max_age_s),
+            "storage": "file",
+            "discard": "new",
+            "allow_rollup_hdrs": True,
+            "num_replicas": self._connection.settings.replicas,
+        }
+
     async def ask(self, operation: str, body: object = None) -> dict[str, Any]:
         """The answer to an operation; raises `ApiError` for an error in it."""
         payload = b"" if body is None else _encode(body)

@@ -16,7 +16,7 @@ from .connection import JetStream
 from .errors import RequestRefused
 from .link import Link, ServerRequest
 from .names import CONSUMER, NATS
-from .pulls import Arrived, Ending, Fetched, Wish, delivery_of, fetch
+from .pulls import Arrived, Fetched, PullEnd, PullOptions, delivery_of, fetch
 from .queue_settings import KnownQueues, NatsQueueFacts, NatsQueueSettings
 from .receipts import HandBacks, Receipts, subject_of
 from .settling import Limit, NatsSettling, Redrive, lease_of
@@ -61,12 +61,12 @@ class NatsConsumer:
                 deliveries = await self._accept(fetched, facts)
                 if deliveries:
                     return deliveries
-            elif fetched.ending is Ending.DONE:
+            elif fetched.end is PullEnd.DONE:
                 return []
             else:
                 looks += 1
                 self._look_again(fetched, looks)
-            if self._clock.now_s() >= ends_at_s and fetched.ending is Ending.DONE:
+            if self._clock.now_s() >= ends_at_s and fetched.end is PullEnd.DONE:
                 return []
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
@@ -98,7 +98,7 @@ class NatsConsumer:
         """Nothing to release: the connection is the gateway's."""
 
     async def _fetch(self, facts: NatsQueueFacts, max_count: int, wait_s: float) -> Fetched:
-        wish = Wish(
+        options = PullOptions(
             consumer=f"{self._names.stream}.{CONSUMER}",
             max_count=1 if facts.is_strict else min(max_count, NATS.receive_batch),
             wait_s=wait_s,
@@ -106,7 +106,7 @@ class NatsConsumer:
         )
         return await fetch(
             self._api,
-            wish,
+            options,
             clock=self._clock,
             unwanted=lambda link, arrived: self._give_back(link, [arrived]),
         )
@@ -118,17 +118,17 @@ class NatsConsumer:
     def _look_again(self, fetched: Fetched, looks: int) -> None:
         """Raise, unless asking once more may help."""
         queue = self._names.queue
-        match fetched.ending:
-            case Ending.CROWDED:
+        match fetched.end:
+            case PullEnd.CROWDED:
                 raise Throttled(f"queue {queue!r} (too many receives wait on it)")
-            case Ending.REFUSED:
+            case PullEnd.REFUSED:
                 raise RequestRefused(f"queue {queue!r}", 0, fetched.status)
-            case Ending.GONE:
+            case PullEnd.GONE:
                 # There is no stream, which asking will show, or its consumer was deleted.
                 self._known.forget(queue)
         if looks < _MAX_LOOKS:
             return
-        if fetched.ending is Ending.GONE:
+        if fetched.end is PullEnd.GONE:
             raise QueueNotFound(queue)
         raise ConnectionFailed(self._api.connection.settings.target, fetched.status)
 

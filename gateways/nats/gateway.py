@@ -16,8 +16,8 @@ from pump.observability.log import get_logger
 from pump.observability.vocabulary import QUEUE_DIFFERS
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStats, SessionPort
 from pump.subscription import MakeChannels, QueueSpec, Subscription
+from pump.tasks import BackgroundTasks
 
-from .._kit.connection import BackgroundTasks
 from .._kit.queues import stats_of_all
 from .connection import ApiError, JetStream, NatsConnection, fault_of
 from .consumer import NatsConsumer

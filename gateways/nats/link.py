@@ -19,6 +19,7 @@ import attrs
 from pump.clock import Clock
 from pump.errors import AccessDenied, ConnectionFailed, GatewayError
 from pump.message import new_id
+from pump.tasks import BackgroundTasks
 
 from .errors import violation_of
 
@@ -46,7 +47,7 @@ class Link:
         self._waiting: dict[str, tuple[str, asyncio.Future[Incoming]]] = {}
         self._idle: list[PullInbox] = []
         self._pulling: dict[asyncio.Future[None], str] = {}
-        self._chores: set[asyncio.Task[None]] = set()
+        self._chores = BackgroundTasks("nats")
         self._last_error: BaseException | None = None
         self._is_lost = False
         self.alive_until_s = 0.0
@@ -163,7 +164,7 @@ class Link:
         try:
             async with self._clock.timeout(CLOSE_PATIENCE_S):
                 while self._chores and self.is_alive:
-                    await asyncio.wait(set(self._chores))
+                    await self._chores.finish_current()
         except TimeoutError:
             pass
         finally:
@@ -172,9 +173,7 @@ class Link:
     async def end(self) -> None:
         """Close at once."""
         self.lose()
-        for chore in list(self._chores):
-            chore.cancel()
-        await asyncio.gather(*self._chores, return_exceptions=True)
+        await self._chores.abort()
         if self._client is not None:
             await close(self._client, self._clock)
 
@@ -264,9 +263,7 @@ class Link:
         return NoResponders() if status_of(message) == "503" else message
 
     def _start(self, work: Any) -> None:
-        chore = asyncio.create_task(self._quietly(work), name="nats chore")
-        self._chores.add(chore)
-        chore.add_done_callback(self._chores.discard)
+        self._chores.start(self._quietly(work), "chore")
 
     async def _quietly(self, work: Any) -> None:
         try:

@@ -41,7 +41,7 @@ _SHORTEST_S = 0.02
 are in flight as may be, the server leaves it unanswered until it expires."""
 
 
-class Ending(StrEnum):
+class PullEnd(StrEnum):
     """Why a pull ended."""
 
     DONE = "done"
@@ -82,7 +82,7 @@ class Pull:
         self._clock = clock
         self._ends_at_s = ends_at_s
         self.arrived: list[Arrived] = []
-        self.ending = Ending.DONE
+        self.end = PullEnd.DONE
         self.status = ""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -98,25 +98,25 @@ class Pull:
             return
         else:
             text = (message.headers or {}).get(DESCRIPTION, "")
-            self.ending, self.status = _ending(status, text), f"{status} {text}".strip()
+            self.end, self.status = _end_of(status, text), f"{status} {text}".strip()
         if not self.done.done():
             self.done.set_result(None)
 
 
-def _ending(status: str, text: str) -> Ending:
+def _end_of(status: str, text: str) -> PullEnd:
     text = text.lower()
     match status:
         case "404" | "408":
-            return Ending.DONE
+            return PullEnd.DONE
         case "503":
-            return Ending.GONE
+            return PullEnd.GONE
         case "409" if "deleted" in text:
-            return Ending.GONE
+            return PullEnd.GONE
         case "409" if "waiting" in text:
-            return Ending.CROWDED
+            return PullEnd.CROWDED
         case "409":
-            return Ending.AGAIN
-    return Ending.REFUSED
+            return PullEnd.AGAIN
+    return PullEnd.REFUSED
 
 
 # Fetching: a pull over the connection, which loses nothing that came too late.
@@ -130,12 +130,12 @@ class Fetched:
 
     link: Link
     arrived: Sequence[Arrived]
-    ending: Ending
+    end: PullEnd
     status: str
 
 
 @attrs.frozen(kw_only=True)
-class Wish:
+class PullOptions:
     """What is asked for."""
 
     consumer: str
@@ -147,7 +147,7 @@ class Wish:
 
 async def fetch(
     api: JetStream,
-    wish: Wish,
+    options: PullOptions,
     *,
     clock: Clock,
     unwanted: Callable[[Link, Arrived], None],
@@ -158,7 +158,7 @@ async def fetch(
     """
     link = await api.connection.link()
     inbox = await link.open_inbox()
-    pull = Pull(wish.max_count, clock, ends_at_s=clock.now_s() + wish.wait_s)
+    pull = Pull(options.max_count, clock, ends_at_s=clock.now_s() + options.wait_s)
     reply = inbox.begin(pull.receive)
     is_over = False
 
@@ -166,11 +166,13 @@ async def fetch(
         if arrived.message.reply:
             unwanted(link, arrived)
 
-    subject = api.subject(f"CONSUMER.MSG.NEXT.{wish.consumer}")
-    request = pull_request(max_count=wish.max_count, wait_s=wish.wait_s, is_bounded=wish.is_bounded)
+    subject = api.subject(f"CONSUMER.MSG.NEXT.{options.consumer}")
+    request = pull_request(
+        max_count=options.max_count, wait_s=options.wait_s, is_bounded=options.is_bounded
+    )
     try:
         await link.publish(subject, _encode(request), reply=reply)
-        timeout_s = wish.wait_s + api.connection.settings.request_timeout_s
+        timeout_s = options.wait_s + api.connection.settings.request_timeout_s
         is_over = await _is_answered(link, pull, subject, timeout_s=timeout_s)
     except BaseException:
         for each in pull.arrived:
@@ -181,7 +183,7 @@ async def fetch(
             link.close_inbox(inbox)
         else:
             link.drop_inbox(inbox, lambda message: take(Arrived(message, clock.now_s())))
-    return Fetched(link, tuple(pull.arrived), pull.ending, pull.status)
+    return Fetched(link, tuple(pull.arrived), pull.end, pull.status)
 
 
 async def _is_answered(link: Link, pull: Pull, subject: str, *, timeout_s: float) -> bool:

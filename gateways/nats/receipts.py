@@ -27,7 +27,7 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 
 from .._kit.leases import Lease, Leases
-from .connection import ApiError, JetStream, fault_of, nanoseconds, read_answer
+from .connection import ApiError, JetStream, fault_of, read_answer
 from .errors import MESSAGE_NOT_FOUND, STREAM_EXISTS, STREAM_NOT_FOUND, no_jetstream
 from .link import Answer, Incoming, Link, NoResponders, ServerRequest
 from .names import COARSE_S, MAX_DEFERRALS
@@ -284,16 +284,7 @@ class HandBacks:
             self._warn(error)
 
     async def _make_bucket(self, ask: Ask) -> None:
-        config = {
-            "name": STREAM,
-            "subjects": [f"$KV.{BUCKET}.>"],
-            "max_msgs_per_subject": 1,
-            "max_age": nanoseconds(MAX_AGE_S),
-            "storage": "file",
-            "discard": "new",
-            "allow_rollup_hdrs": True,
-            "num_replicas": self._api.connection.settings.replicas,
-        }
+        config = self._api.bucket(BUCKET, max_age_s=MAX_AGE_S)
         subject = self._api.subject(f"STREAM.CREATE.{STREAM}")
         [answer] = await ask([ServerRequest(subject=subject, payload=msgspec.json.encode(config))])
         try:

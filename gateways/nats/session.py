@@ -23,15 +23,24 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import Defer, Refusal, Settlement
 from pump.subscription import Subscription
+from pump.tasks import BackgroundTasks
 
-from .._kit.connection import BackgroundTasks
 from .._kit.leases import Lease
 from .._kit.session import HeldMessage, SessionHand, SessionState
 from .connection import ApiError, JetStream, fault_of, nanoseconds
 from .errors import CONSUMER_NOT_FOUND, CONSUMER_NOT_UNIQUE
 from .link import NoResponders, ServerRequest
 from .names import NATS, QueueNames, name_of, token_of
-from .pulls import Arrived, Ending, Fetched, Wish, delivery_of, fetch, message_in, next_stored
+from .pulls import (
+    Arrived,
+    Fetched,
+    PullEnd,
+    PullOptions,
+    delivery_of,
+    fetch,
+    message_in,
+    next_stored,
+)
 from .queue_settings import KnownQueues, NatsQueueSettings
 from .receipts import receipt_for, subject_of
 from .session_locks import SessionLocks, SessionRecord, StoredRecord
@@ -39,7 +48,7 @@ from .settling import ACK, Limit, Redrive
 
 
 @attrs.frozen(kw_only=True)
-class NatsSessionPlace:
+class NatsSessionContext:
     """Which session of which queue, and under what terms."""
 
     names: QueueNames
@@ -68,7 +77,7 @@ class NatsSession:
     def __init__(
         self,
         api: JetStream,
-        place: NatsSessionPlace,
+        context: NatsSessionContext,
         *,
         revision: int,
         record: SessionRecord,
@@ -76,26 +85,26 @@ class NatsSession:
         clock: Clock,
     ) -> None:
         self._api = api
-        self._place = place
+        self._context = context
         self._clock = clock
         self._locks = SessionLocks(api, clock)
-        self._consumers = SessionConsumers(api, place.names)
-        self._redrive = Redrive(api.connection, place.names.queue, clock=clock)
+        self._consumers = SessionConsumers(api, context.names)
+        self._redrive = Redrive(api.connection, context.names.queue, clock=clock)
         self._revision = revision
         self._attempts = dict(record.attempts)
         self._state = SessionState(
-            place.names.queue,
-            place.id,
-            Lease(locked_at_s + place.lease_s),
+            context.names.queue,
+            context.id,
+            Lease(locked_at_s + context.lease_s),
             clock=clock,
         )
-        self._state.rests_until_s = record.rests_until_s - place.ahead_s
+        self._state.rests_until_s = record.rests_until_s - context.ahead_s
         self._hand: SessionHand[_Entry] = SessionHand()
         self._writing = asyncio.Lock()
 
     @property
     def id(self) -> str:
-        return self._place.id
+        return self._context.id
 
     @property
     def is_over(self) -> bool:
@@ -119,14 +128,14 @@ class NatsSession:
             fetched = await self._fetch(max_count, left_s)
             for each in fetched.arrived:
                 self._keep(each)
-            if not fetched.arrived and fetched.ending is Ending.DONE:
+            if not fetched.arrived and fetched.end is PullEnd.DONE:
                 return []
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """Acks are the server's to confirm; what comes again stays here."""
         self._state.require()
         found = self._hand.sort(
-            settlements, queue=self._place.names.queue, is_last=self._is_exhausted
+            settlements, queue=self._context.names.queue, is_last=self._is_exhausted
         )
         for each, entry in found.again:
             self._came_back(entry, each)
@@ -150,27 +159,27 @@ class NatsSession:
         for entry in self._hand:
             if entry.receipt:
                 self._uncount(entry)
-        await self._consumers.delete(self._place.owner)
+        await self._consumers.delete(self._context.owner)
         async with self._writing:
             self._state.is_lost = True
             await self._locks.replace(
-                self._place.names.stream,
-                self._place.token,
+                self._context.names.stream,
+                self._context.token,
                 self._record(owner=""),
                 revision=self._revision,
             )
 
     async def _fetch(self, max_count: int, wait_s: float) -> Fetched:
-        wish = Wish(
-            consumer=f"{self._place.names.stream}.{self._consumers.name(self._place.owner)}",
+        options = PullOptions(
+            consumer=f"{self._context.names.stream}.{self._consumers.name(self._context.owner)}",
             max_count=min(max_count, NATS.receive_batch),
             wait_s=wait_s,
         )
         # Handed back, what came too late would be overtaken by its successors.
         fetched = await fetch(
-            self._api, wish, clock=self._clock, unwanted=lambda _, arrived: self._keep(arrived)
+            self._api, options, clock=self._clock, unwanted=lambda _, arrived: self._keep(arrived)
         )
-        if fetched.ending is Ending.GONE:
+        if fetched.end is PullEnd.GONE:
             # Only the lock's next owner deletes it.
             raise self._state.lose()
         return fetched
@@ -178,7 +187,7 @@ class NatsSession:
     def _keep(self, arrived: Arrived) -> None:
         """Enter what came, whether or not a receive still waits for it."""
         delivery = delivery_of(
-            arrived, self._place.names, lease_s=self._place.lease_s, is_ordered=True
+            arrived, self._context.names, lease_s=self._context.lease_s, is_ordered=True
         )
         self._hand.add(_Entry(place=int(delivery.broker_id or 0), delivery=delivery))
 
@@ -254,13 +263,13 @@ class NatsSession:
             self._came_back(entry, settlement)
 
     async def _move(self, entry: _Entry, *, attempt: int) -> bool:
-        limit = self._place.limit
+        limit = self._context.limit
         return limit is not None and await self._redrive.move(
             entry.delivery, limit, attempt=attempt
         )
 
     def _most_attempts(self) -> float:
-        return inf if self._place.limit is None else self._place.limit.count
+        return inf if self._context.limit is None else self._context.limit.count
 
     def _forget(self, entry: _Entry) -> None:
         self._hand.drop(entry)
@@ -274,25 +283,25 @@ class NatsSession:
         async with self._writing:
             asked_at_s = self._clock.now_s()
             revision = await self._locks.replace(
-                self._place.names.stream,
-                self._place.token,
-                self._record(owner=self._place.owner),
+                self._context.names.stream,
+                self._context.token,
+                self._record(owner=self._context.owner),
                 revision=self._revision,
             )
             if revision is None:
                 revision = await self._own_revision()
             self._revision = revision
-            self._state.lease.ends_at_s = asked_at_s + self._place.lease_s
+            self._state.lease.ends_at_s = asked_at_s + self._context.lease_s
 
     async def _own_revision(self) -> int:
         """A replacement that was refused may have come after one of ours whose answer was lost."""
-        found = await self._locks.read(self._place.names.stream, self._place.token)
-        if found.record.owner != self._place.owner:
+        found = await self._locks.read(self._context.names.stream, self._context.token)
+        if found.record.owner != self._context.owner:
             raise self._state.lose()
         revision = await self._locks.replace(
-            self._place.names.stream,
-            self._place.token,
-            self._record(owner=self._place.owner),
+            self._context.names.stream,
+            self._context.token,
+            self._record(owner=self._context.owner),
             revision=found.revision,
         )
         if revision is None:
@@ -304,9 +313,9 @@ class NatsSession:
         is_resting = rests_until_s > self._clock.now_s()
         return SessionRecord(
             owner=owner,
-            lease_s=self._place.lease_s if owner else 0.0,
+            lease_s=self._context.lease_s if owner else 0.0,
             attempts={sequence: count for sequence, count in self._attempts.items() if count},
-            rests_until_s=rests_until_s + self._place.ahead_s if is_resting else 0.0,
+            rests_until_s=rests_until_s + self._context.ahead_s if is_resting else 0.0,
         )
 
 
@@ -483,8 +492,8 @@ class NatsSessions:
             for token, found in zip(some, records, strict=True):
                 busy_s = self._busy_s(found, ahead_s, is_chosen=session is not None)
                 if busy_s == 0:
-                    place = await self._place(token, session, ahead_s, limit)
-                    accepted = await self._chores.opened(self._lock(place, found), let_go)
+                    context = await self._context(token, session, ahead_s, limit)
+                    accepted = await self._chores.opened(self._lock(context, found), let_go)
                     if accepted is not None:
                         return accepted, 0.0
                     # Another client was faster; how long it stays is not known yet.
@@ -496,10 +505,10 @@ class NatsSessions:
         held_s = found.held_for_s(now_s)
         return held_s if is_chosen else max(held_s, found.rests_for_s(now_s))
 
-    async def _place(
+    async def _context(
         self, token: str, session: str | None, ahead_s: float, limit: Limit | None
-    ) -> NatsSessionPlace:
-        return NatsSessionPlace(
+    ) -> NatsSessionContext:
+        return NatsSessionContext(
             names=self._names,
             token=token,
             id=session or await self._group(token),
@@ -509,23 +518,23 @@ class NatsSessions:
             limit=limit,
         )
 
-    async def _lock(self, place: NatsSessionPlace, found: StoredRecord) -> NatsSession | None:
+    async def _lock(self, context: NatsSessionContext, found: StoredRecord) -> NatsSession | None:
         """The session, unless another one took the lock at the same time."""
         locked_at_s = self._clock.now_s()
         before = found.record
         record = SessionRecord(
-            owner=place.owner,
-            lease_s=place.lease_s,
+            owner=context.owner,
+            lease_s=context.lease_s,
             attempts=before.attempts,
             rests_until_s=before.rests_until_s,
         )
-        stream, token = self._names.stream, place.token
+        stream, token = self._names.stream, context.token
         revision = await self._locks.replace(stream, token, record, revision=found.revision)
         if revision is None:
             return None
         session = NatsSession(
             self._api,
-            place,
+            context,
             revision=revision,
             record=record,
             locked_at_s=locked_at_s,
@@ -533,7 +542,7 @@ class NatsSessions:
         )
         try:
             is_made = await self._consumers.make(
-                place.owner, token, before=before.owner, is_over=lambda: session.is_over
+                context.owner, token, before=before.owner, is_over=lambda: session.is_over
             )
         except GatewayError:
             await let_go(session)

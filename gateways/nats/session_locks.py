@@ -11,7 +11,7 @@ import msgspec
 
 from pump.clock import Clock
 
-from .connection import ApiError, JetStream, fault_of, nanoseconds, read_answer
+from .connection import ApiError, JetStream, fault_of, read_answer
 from .errors import MESSAGE_NOT_FOUND, STREAM_EXISTS, STREAM_NOT_FOUND, WRONG_LAST_SEQUENCE
 from .link import Answer, NoResponders, ServerRequest
 from .queue_settings import time_s
@@ -85,17 +85,7 @@ class SessionLocks:
         return int(answer["seq"])
 
     async def _create(self, queue: str) -> None:
-        config = {
-            "name": STREAM,
-            "subjects": [f"$KV.{BUCKET}.>"],
-            "max_msgs_per_subject": 1,
-            "max_age": nanoseconds(MAX_AGE_S),
-            "storage": "file",
-            "discard": "new",
-            "allow_rollup_hdrs": True,
-            "deny_delete": True,
-            "num_replicas": self._api.connection.settings.replicas,
-        }
+        config = self._api.bucket(BUCKET, max_age_s=MAX_AGE_S) | {"deny_delete": True}
         try:
             await self._api.ask(f"STREAM.CREATE.{STREAM}", config)
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""The SDK's edge: the only module, with `careful`, that loads aiormq, when a gateway is opened.
+"""The SDK's edge: the only module that loads aiormq, when a gateway is opened.
 
 The SDK writes each publish and each ack to the socket by itself. Here all of a batch are one
 write, which is worth a factor of four; the SDK still does the rest.
@@ -57,11 +57,11 @@ _PROPERTIES = {
 time to live nor the user's name is among them: both would be judged anew."""
 
 
-async def connect(settings: RabbitMQSettings, *, is_careful: bool) -> Connection:
-    """A connection, without any recovery of the SDK's own; a careful one is stopped by no
-    message's header, and takes each apart twice for it.
+async def connect(settings: RabbitMQSettings, *, sanitizes_headers: bool) -> Connection:
+    """A connection, without any recovery of the SDK's own; one that sanitizes headers is
+    stopped by none, and takes each apart twice for it.
     """
-    transport = _Transport(is_tls=settings.is_tls, is_careful=is_careful)
+    transport = _Transport(is_tls=settings.is_tls, sanitizes_headers=sanitizes_headers)
     connection = await aiormq.connect(_url(settings), transport_factory=transport)
     _TRANSPORTS[connection] = transport
     return connection
@@ -75,7 +75,7 @@ def abort(connection: Connection) -> None:
         transport.abort()
 
 
-def has_met_illegible(connection: Connection) -> bool:
+def has_met_unreadable(connection: Connection) -> bool:
     """Whether a connection that is closed ended over something that the SDK could not read."""
     closing = connection.closing
     if not closing.done() or closing.cancelled():
@@ -272,24 +272,24 @@ def _url(settings: RabbitMQSettings) -> URL:
     return base.with_path("/" + quote(settings.vhost, safe=""), encoded=True, keep_query=True)
 
 
-# A transport that can be cut off, and that no message stops: where it is careful, headers reach the
-# SDK in a form that it can read.
+# A transport that can be cut off, and that no message stops: where it sanitizes headers, the
+# SDK can read all of them.
 
 
 class _Transport(TransportFactory):
-    """Has the SDK read through a `_CarefulReader` where it is careful."""
+    """Has the SDK read through a `_SanitizingReader` where it is to."""
 
-    def __init__(self, *, is_tls: bool, is_careful: bool) -> None:
+    def __init__(self, *, is_tls: bool, sanitizes_headers: bool) -> None:
         self._transport = TLSTransportFactory() if is_tls else TCPTransportFactory()
-        self._is_careful = is_careful
+        self._sanitizes_headers = sanitizes_headers
         self._writer: asyncio.StreamWriter | None = None
 
     async def create(
         self, url: URL, **options: Any
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, self._writer = await self._transport.create(url, **options)
-        if self._is_careful:
-            reader = cast(asyncio.StreamReader, _CarefulReader(reader))
+        if self._sanitizes_headers:
+            reader = cast(asyncio.StreamReader, _SanitizingReader(reader))
         return reader, self._writer
 
     def abort(self) -> None:
@@ -302,7 +302,7 @@ _TRANSPORTS: WeakKeyDictionary[Connection, _Transport] = WeakKeyDictionary()
 """By connection: the SDK keeps a transport to itself."""
 
 
-class _CarefulReader:
+class _SanitizingReader:
     """A reader as far as the SDK uses it, which reads each frame in three parts: its type, where
     it belongs and how long it is, its content with an octet that ends it.
     """
@@ -319,7 +319,7 @@ class _CarefulReader:
         if self._part == 0:
             self._type = octets[0]
         elif self._part == 2 and self._type == FRAME_HEADER:
-            octets = legible(octets[:-1]) + octets[-1:]
+            octets = sanitized(octets[:-1]) + octets[-1:]
         self._part = (self._part + 1) % 3
         return octets
 
@@ -359,7 +359,7 @@ _FIXED_BYTES = {
 """How long the values in a table are, by their types; all others begin with their length."""
 
 
-def legible(header: bytes) -> bytes:
+def sanitized(header: bytes) -> bytes:
     """The content of a header frame, as long as it was: itself where the SDK can read it."""
     if _is_readable(header):
         return header

@@ -2,7 +2,7 @@
 
 Channels die with their connection, and with each error of the broker; their users ask for
 others. After a failure the next attempt waits a little, longer each time, up to a second. Once
-another program's header has ended a connection, those after it read more carefully (`legible`).
+another program's header has ended a connection, those after it sanitize what they read.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import attrs
 from pump.backoff import RECONNECT
 from pump.clock import Clock
 from pump.errors import ConfigurationError, PoolExhausted, Throttled
-from pump.tasks import in_thread
+from pump.tasks import in_thread, look_at
 
-from .._kit.connection import Reconnecting, look_at as look_at
+from .._kit.connection import Reconnecting
 from .._kit.versions import Packages, server_version
 from .errors import Where, translated
 from .settings import RabbitMQSettings
@@ -54,7 +54,7 @@ class RabbitMQLink:
         )
         self._was_away = False
         """Whether the broker was lost, or could not be reached, since it was last connected to."""
-        self._is_careful = False
+        self._sanitizes_headers = False
         """Whether a message's header has ended a connection."""
         self._server = ""
         self._calm_at_s = 0.0
@@ -139,16 +139,18 @@ class RabbitMQLink:
         from . import amqp
 
         self._was_away = True
-        if amqp.has_met_illegible(lost):
+        if amqp.has_met_unreadable(lost):
             # The message comes again until it is read.
-            self._is_careful = True
+            self._sanitizes_headers = True
 
     async def _connect(self) -> Connection:
         from . import amqp
 
         was_away, self._was_away = self._was_away, True
         async with self._clock.timeout(self._settings.connect_timeout_s):
-            connection = await amqp.connect(self._settings, is_careful=self._is_careful)
+            connection = await amqp.connect(
+                self._settings, sanitizes_headers=self._sanitizes_headers
+            )
         version = amqp.server_version(connection)
         try:
             check_server(version)

@@ -12,8 +12,8 @@ from pump.message import Delivery, new_id
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import Refusal, Settlement
+from pump.tasks import BackgroundTasks
 
-from .._kit.connection import BackgroundTasks
 from .connection import CLOSING_S, RabbitMQLink, close_channel
 from .errors import Where, fault_of, translated
 from .names import RECEIVE_BATCH
@@ -46,21 +46,21 @@ class RabbitMQConsumer:
         self._clock = clock
         self._where = Where(link.address, "receiving", queue)
         self._channel: Channel | None = None
-        self._taps: Taps | None = None
+        self._consumers: OneShotConsumers | None = None
         self._opening = asyncio.Lock()
         self._given_up = BackgroundTasks("rabbitmq")
         self._tell_lost: Callable[[Sequence[Delivery]], None] | None = None
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
         """Subscribes for `max_count` messages, and unsubscribes as soon as there is one."""
-        tap = OneShotConsumer(self._clock)
+        consumer = OneShotConsumer(self._clock)
         work = asyncio.create_task(
-            self._receive(tap, min(max_count, RECEIVE_BATCH), wait_s), name="rabbitmq receive"
+            self._receive(consumer, min(max_count, RECEIVE_BATCH), wait_s), name="rabbitmq receive"
         )
         try:
             deliveries = await asyncio.shield(work)
         except asyncio.CancelledError:
-            tap.give_up()
+            consumer.give_up()
             self._given_up.start(self._give_back(work), "give back")
             raise
         if self._channel is None or self._channel.is_closed:
@@ -95,20 +95,22 @@ class RabbitMQConsumer:
             await close_channel(channel)
             self._settling.leases.lose(channel)
 
-    async def _receive(self, tap: OneShotConsumer, count: int, wait_s: float) -> Sequence[Delivery]:
+    async def _receive(
+        self, consumer: OneShotConsumer, count: int, wait_s: float
+    ) -> Sequence[Delivery]:
         ends_at_s = self._clock.now_s() + wait_s
         while True:
             left_s = ends_at_s - self._clock.now_s()
             with translated(self._where):
-                channel, taps = await self._opened()
+                channel, consumers = await self._opened()
                 if left_s > 0:
-                    await taps.catch(tap, count, left_s)
+                    await consumers.catch(consumer, count, left_s)
                 else:
-                    await taps.get(tap, count)
+                    await consumers.get(consumer, count)
                 self._require(channel)
-            caught, tap.caught = tap.caught, []
-            deliveries = await self._held(taps, caught)
-            if deliveries or not caught or tap.is_given_up:
+            caught, consumer.caught = consumer.caught, []
+            deliveries = await self._held(consumers, caught)
+            if deliveries or not caught or consumer.is_given_up:
                 return deliveries
 
     def _require(self, channel: Channel) -> None:
@@ -121,10 +123,10 @@ class RabbitMQConsumer:
         raise fault or ConnectionFailed(self._link.address, "the channel was closed")
 
     async def _held(
-        self, taps: Taps, caught: Sequence[tuple[Received, float]]
+        self, consumers: OneShotConsumers, caught: Sequence[tuple[Received, float]]
     ) -> Sequence[Delivery]:
         """The deliveries of what was caught; those that come once too often are moved away."""
-        leases = [self._lease(taps, received, at_s) for received, at_s in caught]
+        leases = [self._lease(consumers, received, at_s) for received, at_s in caught]
         limit = self._terms.max_receive_count
         for lease in leases:
             self._settling.leases.hold(lease.delivery.receipt, lease)
@@ -135,7 +137,7 @@ class RabbitMQConsumer:
             await self._settling.dead_letter(spent)
         return [lease.delivery for lease in leases if lease.delivery.attempt <= limit]
 
-    def _lease(self, taps: Taps, received: Received, at_s: float) -> RabbitMQLease:
+    def _lease(self, consumers: OneShotConsumers, received: Received, at_s: float) -> RabbitMQLease:
         from . import amqp
 
         parcel = amqp.parcel_of(received)
@@ -156,22 +158,22 @@ class RabbitMQConsumer:
             ends_at_s,
             delivery=delivery,
             parcel=parcel,
-            channel=taps.channel,
-            outstanding=taps.outstanding,
+            channel=consumers.channel,
+            outstanding=consumers.outstanding,
             tag=int(received.delivery_tag or 0),
             terms=terms,
             received_at_s=at_s,
         )
 
-    async def _opened(self) -> tuple[Channel, Taps]:
+    async def _opened(self) -> tuple[Channel, OneShotConsumers]:
         async with self._opening:
-            if self._channel is None or self._taps is None or self._channel.is_closed:
+            if self._channel is None or self._consumers is None or self._channel.is_closed:
                 if self._channel is not None:
                     self._lose(self._channel)
                 self._channel = channel = await self._link.channel()
                 channel.closing.add_done_callback(lambda _: self._lose(channel))
-                self._taps = Taps(channel, self._queue)
-            return self._channel, self._taps
+                self._consumers = OneShotConsumers(channel, self._queue)
+            return self._channel, self._consumers
 
     def _lose(self, channel: Channel) -> None:
         lost = self._settling.leases.lose(channel)
@@ -236,7 +238,7 @@ class OneShotConsumer:
             return
 
 
-class Taps:
+class OneShotConsumers:
     """The consumers of one channel. A prefetch is that of the next: nothing may come between."""
 
     def __init__(self, channel: Channel, queue: str) -> None:
@@ -252,59 +254,59 @@ class Taps:
         channel.on_consumer_cancel_callbacks.add(self._on_cancelled)
         channel.closing.add_done_callback(self._on_closed)
 
-    async def catch(self, tap: OneShotConsumer, count: int, wait_s: float) -> None:
+    async def catch(self, consumer: OneShotConsumer, count: int, wait_s: float) -> None:
         """Let up to `count` messages come, until there is one or `wait_s` have passed."""
-        tag = await self._open_for(tap, count)
+        tag = await self._open_for(consumer, count)
         try:
             if wait_s < LONG_S:
                 # A busy broker must not use up a short wait before it has even begun to look.
                 await self.channel.flow(True)
-            await tap.wait(wait_s)
+            await consumer.wait(wait_s)
         finally:
             await self.close(tag)
 
-    async def get(self, tap: OneShotConsumer, count: int) -> None:
+    async def get(self, consumer: OneShotConsumer, count: int) -> None:
         """Ask for them one by one: only to that RabbitMQ answers that there is nothing."""
         from . import amqp
 
-        while len(tap.caught) < count and not tap.is_given_up:
+        while len(consumer.caught) < count and not consumer.is_given_up:
             received = await self.channel.basic_get(self._queue)
             if amqp.is_empty(received):
                 return
-            self._caught(tap, received)
+            self._caught(consumer, received)
 
-    async def get_returned(self, tap: OneShotConsumer) -> None:
+    async def get_returned(self, consumer: OneShotConsumer) -> None:
         """Ask for all that was handed out before and came back; the last may be a new one."""
-        while not tap.caught or tap.caught[-1][0].redelivered:
-            before = len(tap.caught)
-            await self.get(tap, before + 1)
-            if len(tap.caught) == before:
+        while not consumer.caught or consumer.caught[-1][0].redelivered:
+            before = len(consumer.caught)
+            await self.get(consumer, before + 1)
+            if len(consumer.caught) == before:
                 return
 
-    async def _open_for(self, tap: OneShotConsumer, count: int) -> str:
+    async def _open_for(self, consumer: OneShotConsumer, count: int) -> str:
         """Let come what is ready, up to `count`, and one where nothing is."""
         from . import amqp
 
         async with self._opening:
-            tap.room = min(count, max(await self._unpromised(), 1))
-            if self._prefetch != tap.room:
-                await self.channel.basic_qos(prefetch_count=tap.room)
-                self._prefetch = tap.room
+            consumer.room = min(count, max(await self._unpromised(), 1))
+            if self._prefetch != consumer.room:
+                await self.channel.basic_qos(prefetch_count=consumer.room)
+                self._prefetch = consumer.room
 
             async def on_received(received: Received) -> None:
-                self._caught(tap, received)
+                self._caught(consumer, received)
 
             tag = new_id()
-            self._open[tag] = tap
+            self._open[tag] = consumer
             await amqp.subscribe(self.channel, self._queue, tag, on_received)
         if self.channel.is_closed:
-            tap.wake()
+            consumer.wake()
         return tag
 
     async def _unpromised(self) -> int:
         """How many are ready, less those that open consumers still have prefetch for."""
         found = await self.channel.queue_declare(self._queue, passive=True)
-        promised = sum(tap.room - len(tap.caught) for tap in self._open.values())
+        promised = sum(consumer.room - len(consumer.caught) for consumer in self._open.values())
         return (found.message_count or 0) - promised
 
     async def close(self, tag: str) -> None:
@@ -318,16 +320,16 @@ class Taps:
                 ending, self._ending = self._ending, []
                 await amqp.unsubscribe(self.channel, ending)
 
-    def _caught(self, tap: OneShotConsumer, received: Received) -> None:
+    def _caught(self, consumer: OneShotConsumer, received: Received) -> None:
         self.outstanding.add(int(received.delivery_tag or 0))
-        tap.catch(received)
+        consumer.catch(received)
 
     def _on_cancelled(self, frame: object) -> None:
         """The broker has ended it: its queue is gone, or has moved."""
-        tap = self._open.get(str(getattr(frame, "consumer_tag", "")))
-        if tap is not None:
-            tap.wake()
+        consumer = self._open.get(str(getattr(frame, "consumer_tag", "")))
+        if consumer is not None:
+            consumer.wake()
 
     def _on_closed(self, _: object) -> None:
-        for tap in self._open.values():
-            tap.wake()
+        for consumer in self._open.values():
+            consumer.wake()

@@ -87,7 +87,7 @@ def fault_of(error: BaseException, where: Where) -> PumpError | None:
         case sdk.AMQPError() | sdk.ChannelInvalidStateError() | OSError() | TimeoutError():
             return ConnectionFailed(where.address, detail)
         case OverflowError() | RecursionError():
-            # Of the SDK's reader, at a header that it cannot take apart; see `legible`.
+            # Of the SDK's reader, at a header that it cannot take apart; see `sanitized`.
             return ConnectionFailed(where.address, detail)
         case RuntimeError() if "closed" in detail:
             return ConnectionFailed(where.address, detail)

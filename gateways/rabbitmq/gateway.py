@@ -124,8 +124,7 @@ class RabbitMQGateway:
             raise UnsupportedOperation(
                 "amqp",
                 f"sessions on queue {spec.name!r}",
-                "its messages go to whoever receives; make the queue with "
-                "options={'sessions': True}",
+                "its messages go to any consumer; make the queue with options={'sessions': True}",
             )
         if checked_name(spec.name) not in self._sessions:
             self._sessions[spec.name] = self._make_sessions(spec)
@@ -225,17 +224,17 @@ class RabbitMQProducer:
         for message in messages:
             if len(message.body) > self._max_body_bytes:
                 raise MessageTooLarge(self._queue, len(message.body), self._max_body_bytes)
-        fates = await self._topology.publish(
+        results = await self._topology.publish(
             self._queue, [encode(message) for message in messages], delay_s=delay_s
         )
-        error = first_error(fates)
+        error = first_error(results)
         if error is None:
             return [message.id for message in messages]
-        if all(type(fate) is type(error) for fate in fates):
+        if all(type(result) is type(error) for result in results):
             raise error
-        failures = zip(messages, fates, strict=True)
+        failures = zip(messages, results, strict=True)
         raise SendFailed(
-            self._queue, tuple((each.id, fate) for each, fate in failures if fate is not None)
+            self._queue, tuple((each.id, result) for each, result in failures if result is not None)
         )
 
     async def aclose(self) -> None:

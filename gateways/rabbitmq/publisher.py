@@ -16,8 +16,9 @@ from pump.errors import (
     QueueNotFound,
     Throttled,
 )
+from pump.tasks import BackgroundTasks, look_at
 
-from .connection import RabbitMQLink, look_at
+from .connection import RabbitMQLink
 from .errors import Where, fault_of, translated
 from .names import PUBLISH_BATCH
 from .wire import Parcel
@@ -25,7 +26,7 @@ from .wire import Parcel
 if TYPE_CHECKING:
     from .amqp import Channel
 
-Fate = PumpError | None
+PublishResult = PumpError | None
 """What became of a publish: None when the broker has confirmed it."""
 Addressed = tuple[str, Parcel]
 """A parcel, after the queue that it is for."""
@@ -45,53 +46,48 @@ class Publisher:
         self._channel: Channel | None = None
         self._opening = asyncio.Lock()
         self._writing = asyncio.Lock()
-        self._tasks: set[asyncio.Task[list[Fate]]] = set()
+        self._tasks = BackgroundTasks("rabbitmq")
         self._under_way: dict[str, asyncio.Future[None]] = {}
         """By message id: the SDK tells a returned message by it, so each is sent once at a time."""
 
-    async def publish(self, queue: str, parcels: Sequence[Parcel]) -> list[Fate]:
+    async def publish(self, queue: str, parcels: Sequence[Parcel]) -> list[PublishResult]:
         """As `publish_each`, to one queue."""
         return await self.publish_each([(queue, parcel) for parcel in parcels])
 
-    async def publish_each(self, addressed: Sequence[Addressed]) -> list[Fate]:
+    async def publish_each(self, addressed: Sequence[Addressed]) -> list[PublishResult]:
         """What became of each. `QueueNotFound` when there is no such queue.
 
         Goes on in the background when cancelled: what is half written cannot be taken back.
         """
-        work = asyncio.create_task(self._publish(addressed), name="rabbitmq publish")
-        self._tasks.add(work)
-        work.add_done_callback(self._tasks.discard)
-        work.add_done_callback(look_at)
-        return await asyncio.shield(work)
+        return await asyncio.shield(self._tasks.start(self._publish(addressed), "publish"))
 
     async def aclose(self) -> None:
         """Wait for what is under way, which ends at the latest when nothing was confirmed in time.
         The channel is closed with its connection: a broker that is short of memory answers nothing
         on a connection that publishes.
         """
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
+        await self._tasks.finish()
         self._channel = None
 
-    async def _publish(self, addressed: Sequence[Addressed]) -> list[Fate]:
-        fates: list[Fate] = []
+    async def _publish(self, addressed: Sequence[Addressed]) -> list[PublishResult]:
+        results: list[PublishResult] = []
         for chunk in _chunks(addressed):
             while ahead := [self._under_way[i] for i in map(_id, chunk) if i in self._under_way]:
                 await asyncio.wait(ahead)
-            fault: Fate
+            fault: PublishResult
             try:
-                fates += await self._publish_chunk(chunk)
+                results += await self._publish_chunk(chunk)
             except PumpError as error:
                 fault = error
             else:
-                fault = next((each for each in fates if isinstance(each, Throttled)), None)
+                fault = next((each for each in results if isinstance(each, Throttled)), None)
             if fault is not None:
                 # What comes after would wait as long and fail alike, or overtake; what came before
                 # is confirmed.
-                return fates + [fault] * (len(addressed) - len(fates))
-        return fates
+                return results + [fault] * (len(addressed) - len(results))
+        return results
 
-    async def _publish_chunk(self, chunk: Sequence[Addressed]) -> list[Fate]:
+    async def _publish_chunk(self, chunk: Sequence[Addressed]) -> list[PublishResult]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ids = set(map(_id, chunk))
         self._under_way.update(dict.fromkeys(ids, done))
@@ -99,7 +95,7 @@ class Publisher:
             with translated(self._where(chunk[0][0])):
                 answers = await self._answers(chunk)
             pairs = zip(chunk, answers, strict=True)
-            return [self._fate(queue, parcel, answer) for (queue, parcel), answer in pairs]
+            return [self._result(queue, parcel, answer) for (queue, parcel), answer in pairs]
         finally:
             for each in ids:
                 del self._under_way[each]
@@ -132,7 +128,7 @@ class Publisher:
             return asyncio.CancelledError()
         return answer.exception() or answer.result()
 
-    def _fate(self, queue: str, parcel: Parcel, answer: object) -> Fate:
+    def _result(self, queue: str, parcel: Parcel, answer: object) -> PublishResult:
         from . import amqp
 
         if amqp.is_confirmed(answer):
@@ -149,7 +145,7 @@ class Publisher:
             return self._too_large(parcel, fault)
         return fault
 
-    def _too_large(self, parcel: Parcel, fault: MessageTooLarge) -> Fate:
+    def _too_large(self, parcel: Parcel, fault: MessageTooLarge) -> PublishResult:
         """The broker closes the channel for one that is too large, and all on it are in doubt."""
         if len(parcel.body) > fault.max_size:
             return attrs.evolve(fault, size=len(parcel.body))

@@ -22,12 +22,12 @@ from pump.message import Delivery, new_id
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, ACK, Action, Defer, Refusal, Settlement
+from pump.tasks import BackgroundTasks
 
-from .._kit.connection import BackgroundTasks
 from .._kit.leases import Alarm, Lease
 from .._kit.session import HeldMessage, SessionHand, SessionState
 from .connection import CLOSING_S, RabbitMQLink, close_channel
-from .consumer import OneShotConsumer, RabbitMQConsumer, Taps
+from .consumer import OneShotConsumer, OneShotConsumers, RabbitMQConsumer
 from .errors import Where, translated
 from .names import RECEIVE_BATCH, session_lock, session_queue
 from .session_index import ConsumerSessionLock, ConsumerSessionLocks, SessionIndex, group_noted
@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 
 @attrs.frozen(kw_only=True)
-class SessionPlace:
+class RabbitMQSessionContext:
     """Which session of which queue, and under what terms."""
 
     queue: str
@@ -74,7 +74,7 @@ class RabbitMQSession:
 
     def __init__(
         self,
-        place: SessionPlace,
+        context: RabbitMQSessionContext,
         lock: ConsumerSessionLock,
         topology: Topology,
         *,
@@ -84,19 +84,19 @@ class RabbitMQSession:
         self.lock = lock
         self.hand: SessionHand[_Message] = SessionHand()
         self.state = SessionState(
-            place.queue,
-            place.id,
-            _LockLease(clock.now_s() + place.terms.lease_s, lock=lock),
+            context.queue,
+            context.id,
+            _LockLease(clock.now_s() + context.terms.lease_s, lock=lock),
             clock=clock,
             on_lost=self._lost,
         )
-        self._place = place
+        self._context = context
         self._topology = topology
         self._clock = clock
         self._let_go = let_go
         """Releases the lock, in a task that is not this session's."""
-        self._taps = Taps(lock.channel, place.session_queue)
-        self._tap: OneShotConsumer | None = None
+        self._consumers = OneShotConsumers(lock.channel, context.session_queue)
+        self._consumer: OneShotConsumer | None = None
         self._fetching: asyncio.Task[None] | None = None
         self._tasks = BackgroundTasks("rabbitmq")
         self._places = count()
@@ -109,7 +109,7 @@ class RabbitMQSession:
 
     @property
     def id(self) -> str:
-        return self._place.id
+        return self._context.id
 
     @property
     def lock_expires_at_s(self) -> float | None:
@@ -133,7 +133,7 @@ class RabbitMQSession:
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
         """Acks are the broker's to take in; what comes again stays here."""
         self.state.require()
-        found = self.hand.sort(settlements, queue=self._place.queue, is_last=self._is_last)
+        found = self.hand.sort(settlements, queue=self._context.queue, is_last=self._is_last)
         for each, message in found.again:
             if isinstance(each.action, Defer):
                 message.attempt += 1
@@ -150,7 +150,7 @@ class RabbitMQSession:
         renewed_at_s = self._clock.now_s()
         await self._undisturbed(self._tell([]))
         self.state.require()
-        terms, lease = self._place.terms, self.state.lease
+        terms, lease = self._context.terms, self.state.lease
         oldest_s = min((each.received_at_s for each in self.hand), default=renewed_at_s)
         ends_at_s = min(renewed_at_s + terms.lease_s, oldest_s + terms.max_lease_s)
         lease.ends_at_s = max(lease.ends_at_s, ends_at_s)
@@ -173,31 +173,31 @@ class RabbitMQSession:
             await asyncio.wait([self._fetching])
             if self.hand.has_ready:
                 return
-        self._tap = tap = OneShotConsumer(self._clock)
-        work = self._catch(tap, min(count, RECEIVE_BATCH), wait_s)
+        self._consumer = consumer = OneShotConsumer(self._clock)
+        work = self._catch(consumer, min(count, RECEIVE_BATCH), wait_s)
         self._fetching = self._tasks.start(work, "session receive")
         try:
             await asyncio.shield(self._fetching)
         except asyncio.CancelledError:
-            tap.give_up()
+            consumer.give_up()
             raise
 
-    async def _catch(self, tap: OneShotConsumer, count: int, wait_s: float) -> None:
-        queue = self._place.session_queue
+    async def _catch(self, consumer: OneShotConsumer, count: int, wait_s: float) -> None:
+        queue = self._context.session_queue
         try:
-            with translated(Where(self._place.address, "receiving", queue)):
+            with translated(Where(self._context.address, "receiving", queue)):
                 if not self._is_recovered:
-                    await self._taps.get_returned(tap)
+                    await self._consumers.get_returned(consumer)
                     self._is_recovered = True
-                if tap.caught:
+                if consumer.caught:
                     pass
                 elif wait_s > 0:
-                    await self._taps.catch(tap, count, wait_s)
+                    await self._consumers.catch(consumer, count, wait_s)
                 else:
-                    await self._taps.get(tap, count)
+                    await self._consumers.get(consumer, count)
         except GatewayError as error:
-            raise SessionLockLost(self._place.queue, self.id) from error
-        messages = [self._message(received, at_s) for received, at_s in tap.caught]
+            raise SessionLockLost(self._context.queue, self.id) from error
+        messages = [self._message(received, at_s) for received, at_s in consumer.caught]
         for each in sorted(messages, key=lambda each: each.parcel.order):
             each.place = next(self._places)
             self.hand.add(each)
@@ -212,7 +212,7 @@ class RabbitMQSession:
             tag=int(received.delivery_tag or 0),
             received_at_s=at_s,
             attempt=attempt_of(
-                parcel, queue=self._place.queue, is_redelivered=bool(received.redelivered)
+                parcel, queue=self._context.queue, is_redelivered=bool(received.redelivered)
             ),
         )
 
@@ -220,7 +220,7 @@ class RabbitMQSession:
         self.hand.give_out(message, new_id())
         return Delivery(
             message=decode(message.parcel),
-            queue=self._place.queue,
+            queue=self._context.queue,
             receipt=message.receipt,
             attempt=message.attempt,
             lease_expires_at_s=self.state.lease.ends_at_s,
@@ -230,7 +230,7 @@ class RabbitMQSession:
 
     def _is_last(self, message: _Message) -> bool:
         """Whether this is the last delivery that the message gets."""
-        terms = self._place.terms
+        terms = self._context.terms
         return (
             terms.dead_letter_queue is not None
             and terms.max_receive_count is not None
@@ -254,16 +254,16 @@ class RabbitMQSession:
 
     async def _move(self, message: _Message) -> GatewayError | None:
         """Send a copy to the dead-letter queue; what kept it from being stored."""
-        at_s, queue = self._clock.time_s(), self._place.queue
+        at_s, queue = self._clock.time_s(), self._context.queue
         copy = dead(message.parcel, queue=queue, attempts=message.attempt, at_s=at_s)
-        target = self._place.terms.dead_letter_queue or ""
+        target = self._context.terms.dead_letter_queue or ""
         try:
             fault = first_error(await self._topology.publish(target, [copy]))
         except PumpError as error:
             fault = error
         if fault is None or isinstance(fault, GatewayError):
             return fault
-        return ConnectionFailed(self._place.address, str(fault))
+        return ConnectionFailed(self._context.address, str(fault))
 
     async def _ack(self, done: Sequence[_Message]) -> None:
         await self._tell([each.tag for each in done])
@@ -274,10 +274,10 @@ class RabbitMQSession:
         from . import amqp
 
         try:
-            with translated(Where(self._place.address, "settling", self._place.session_queue)):
-                await amqp.tell(self.lock.channel, self._taps.outstanding, done=tags)
+            with translated(Where(self._context.address, "settling", self._context.session_queue)):
+                await amqp.tell(self.lock.channel, self._consumers.outstanding, done=tags)
         except GatewayError as error:
-            raise SessionLockLost(self._place.queue, self.id) from error
+            raise SessionLockLost(self._context.queue, self.id) from error
 
     async def _undisturbed(self, work: Coroutine[Any, Any, _T]) -> _T:
         # Cancelled in the middle of a question, the SDK would close the channel.
@@ -289,8 +289,8 @@ class RabbitMQSession:
 
     def _end(self) -> None:
         self._alarm.cancel()
-        if self._tap is not None:
-            self._tap.give_up()
+        if self._consumer is not None:
+            self._consumer.give_up()
 
 
 # Sessions: accepting the lock on a group, the one asked for or the next that has messages.
@@ -421,7 +421,7 @@ class RabbitMQSessions:
         if is_choosy and not count:
             await self._locks.release(lock)
             return None
-        place = SessionPlace(
+        context = RabbitMQSessionContext(
             queue=queue,
             id=group,
             session_queue=session_queue(queue, group),
@@ -429,7 +429,7 @@ class RabbitMQSessions:
             terms=terms,
         )
         session = RabbitMQSession(
-            place, lock, self._topology, clock=self._clock, let_go=self._let_go
+            context, lock, self._topology, clock=self._clock, let_go=self._let_go
         )
         session.state.rests_until_s = self._rests_until_s.pop(group, 0.0)
         self._open.add(session)

@@ -111,8 +111,8 @@ class SessionIndex:
             Parcel(body=json.dumps(group).encode(), properties={"message_id": new_id()})
             for group in groups
         ]
-        fates = await self._topology.publish(self.ready, notes, delay_s=delay_s)
-        if (error := first_error(fates)) is not None:
+        results = await self._topology.publish(self.ready, notes, delay_s=delay_s)
+        if (error := first_error(results)) is not None:
             raise error
 
     async def _declare(self, name: str, spec: QueueSpec) -> None:

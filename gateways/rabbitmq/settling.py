@@ -29,8 +29,8 @@ from pump.message import Delivery
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.outcome import ABANDON, Abandon, Ack, Action, Defer, Refusal, Settlement
+from pump.tasks import BackgroundTasks
 
-from .._kit.connection import BackgroundTasks
 from .._kit.leases import Lease, LeaseSettler, WatchedLeases
 from .errors import Where, translated
 from .names import MAX_DELAY_S
@@ -263,29 +263,29 @@ class RabbitMQSettling:
                 copies.setdefault((target, delay_s), []).append((lease, action, parcel))
         unmoved: dict[str, GatewayError] = {}
         for (target, delay_s), triples in copies.items():
-            fates = await self._sent([parcel for _, _, parcel in triples], target, delay_s)
-            for (lease, action, _), fate in zip(triples, fates, strict=True):
-                if fate is None:
+            results = await self._sent([parcel for _, _, parcel in triples], target, delay_s)
+            for (lease, action, _), result in zip(triples, results, strict=True):
+                if result is None:
                     ready.append((lease, True))
                 elif isinstance(action, Abandon) and not lease.is_last:
                     # To be counted once too often is better than to be kept from others.
                     ready.append((lease, False))
                 else:
-                    unmoved[lease.delivery.receipt] = fate
+                    unmoved[lease.delivery.receipt] = result
         return ready, unmoved
 
     async def _sent(
         self, parcels: Sequence[Parcel], target: str, delay_s: float
     ) -> Sequence[GatewayError | None]:
         try:
-            fates = await self._topology.publish(target, parcels, delay_s=delay_s)
+            results = await self._topology.publish(target, parcels, delay_s=delay_s)
         except PumpError as error:
-            fates = [error] * len(parcels)
+            results = [error] * len(parcels)
         return [
-            fate
-            if fate is None or isinstance(fate, GatewayError)
-            else ConnectionFailed(self._address, str(fate))
-            for fate in fates
+            result
+            if result is None or isinstance(result, GatewayError)
+            else ConnectionFailed(self._address, str(result))
+            for result in results
         ]
 
     def _copy(self, lease: RabbitMQLease, action: Action) -> tuple[str, float, Parcel] | None:

@@ -27,8 +27,9 @@ from pump.clock import Clock, yield_to_loop
 from pump.errors import ConnectionFailed, GatewayError, QueueNotFound
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
+from pump.tasks import look_at
 
-from .connection import MAX_PAUSE_S, RabbitMQLink, close_channel, look_at
+from .connection import MAX_PAUSE_S, RabbitMQLink, close_channel
 from .errors import Where, translated
 from .names import session_lock, session_queue
 from .session_index import ConsumerSessionLocks, SessionIndex

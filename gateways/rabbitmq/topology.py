@@ -28,7 +28,7 @@ from .._kit.versions import server_version
 from .connection import RabbitMQLink
 from .errors import Where
 from .names import delay_queue, sessions_name, step_ms
-from .publisher import Fate, Publisher
+from .publisher import Publisher, PublishResult
 from .wire import Parcel
 
 if TYPE_CHECKING:
@@ -99,9 +99,9 @@ class Registry:
             await self.entries()
         body = json.dumps(attrs.asdict(entry)).encode()
         parcel = Parcel(body=body, properties={"message_id": new_id()})
-        [fate] = await self._publisher.publish(self._name, [parcel])
-        if fate is not None:
-            raise fate
+        [result] = await self._publisher.publish(self._name, [parcel])
+        if result is not None:
+            raise result
         self._written.add(entry)
 
     async def entries(self, *, is_estimate: bool = False) -> set[RegistryEntry]:
@@ -223,7 +223,7 @@ class Topology:
 
     async def publish(
         self, queue: str, parcels: Sequence[Parcel], *, delay_s: float = 0.0
-    ) -> list[Fate]:
+    ) -> list[PublishResult]:
         """What became of each; all are confirmed, or their error says why not."""
         if not parcels:
             return []
@@ -233,16 +233,16 @@ class Topology:
         stay = delay_queue(queue, ttl_ms)
         await self._declare_stay(queue, stay, ttl_ms)
         publisher = self.publisher(_DELAYS)
-        fates = await publisher.publish(stay, parcels)
-        gone = [at for at, fate in enumerate(fates) if isinstance(fate, QueueNotFound)]
+        results = await publisher.publish(stay, parcels)
+        gone = [at for at, result in enumerate(results) if isinstance(result, QueueNotFound)]
         if gone:
             # Removed meanwhile, by a broker that was set up anew or by an operator.
             self._declared_at_s.pop(stay, None)
             await self._declare_stay(queue, stay, ttl_ms)
             repeated = await publisher.publish(stay, [parcels[at] for at in gone])
-            for at, fate in zip(gone, repeated, strict=True):
-                fates[at] = fate
-        return fates
+            for at, result in zip(gone, repeated, strict=True):
+                results[at] = result
+        return results
 
     async def count(self, queue: str) -> int:
         """How many messages are ready in a queue; `QueueNotFound` when there is none."""
@@ -319,9 +319,9 @@ class Topology:
         return Where(self._link.address, operation, queue)
 
 
-def first_error(fates: Sequence[Fate]) -> PumpError | None:
+def first_error(results: Sequence[PublishResult]) -> PumpError | None:
     """The first thing that went wrong."""
-    return next((fate for fate in fates if fate is not None), None)
+    return next((result for result in results if result is not None), None)
 
 
 # The arguments a queue is declared with: what RabbitMQ compares when it is declared again. Pure.

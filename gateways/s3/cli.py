@@ -68,7 +68,7 @@ def s3() -> None:
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
-    help="Messages a second. Default: as many as the consumers manage; then nobody waits.",
+    help="Messages a second. Default: as many as the consumers manage; then none waits.",
 )
 @_duration("--handler", "100ms", "How long a message is handled.")
 @_duration("--lease", "30s", "The subscription's lease; it is renewed when half of it is over.")

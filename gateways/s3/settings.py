@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import attrs
 
 from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
 
-from .._aws.settings import AwsSettings
+from .._aws.settings import AwsSettings, aws_url_parts
 from .._kit.url_options import url_options
 from .layout import Layout, S3QueueSettings
 
@@ -83,18 +83,12 @@ class S3Settings:
         Credentials come from the environment, a profile or a role; a URL ends up in logs.
         """
         shown = without_secrets(url)
-        try:
-            parts = urlsplit(url)
-        except ValueError:
-            raise ConfigurationError("gateway", shown, f"use {_FORM}") from None
-        if parts.scheme != "s3" or not parts.netloc or parts.fragment:
-            raise ConfigurationError("gateway", shown, f"use {_FORM}")
-        if "@" in parts.netloc:
-            raise ConfigurationError(
-                "gateway",
-                shown,
-                "keep credentials out of the URL: use the environment, a profile, or a role",
-            )
+        parts = aws_url_parts(
+            url,
+            shown,
+            _FORM,
+            fits=lambda it: it.scheme == "s3" and it.netloc and not it.fragment,
+        )
         fields = url_options(parts.query, shown, cls, _OPTIONS)
         aws = {"max_connections": MAX_CONNECTIONS, **fields.pop("aws", {})}
         return cls(

@@ -16,9 +16,8 @@ from pump.clock import Clock
 from pump.errors import ConnectionFailed, PumpError, Throttled
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
-from pump.tasks import in_thread
+from pump.tasks import BackgroundTasks, in_thread
 
-from .._kit.connection import BackgroundTasks
 from .._kit.versions import Packages
 from .errors import ServiceBusTarget, fault_of
 from .names import MAX_TRIES
@@ -218,7 +217,7 @@ class ServiceBusConnections:
         """What receives from a queue."""
         return self._handle(("receive", queue), lambda: self.new_receiver(queue))
 
-    def clerk(self, queue: str) -> Handle[Receiver]:
+    def lock_receiver(self, queue: str) -> Handle[Receiver]:
         """What is asked about a queue: to settle, renew, and look."""
         return self._handle(("ask", queue), lambda: self.new_receiver(queue))
 

@@ -45,10 +45,10 @@ from .names import (
     sendable_name,
 )
 from .queue_settings import ServiceBusQueueSettings, check_subscription
+from .receive_link import LockClient, Pulled, ReceiveLink
 from .session import ServiceBusSession, ServiceBusSessions
 from .settings import ServiceBusSettings
 from .settling import COMPLETE, LockTerms, ServiceBusLease, ServiceBusSettling, lease_of
-from .tap import LockClient, Pulled, ReceiveLink
 from .wire import ServiceBusParcel, decode, encode, in_session
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ServiceBusGateway:
         self._capabilities = capabilities_with(settings)
         self._connections = ServiceBusConnections(settings, clock)
         self._settlings: dict[str, ServiceBusSettling] = {}
-        self._taps: dict[str, ReceiveLink] = {}
+        self._links: dict[str, ReceiveLink] = {}
         self._sessions: WeakSet[ServiceBusSession] = WeakSet()
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class ServiceBusGateway:
         """
         try:
             async with self._clock.timeout(HANDING_BACK_S):
-                await asyncio.gather(*(each.aclose() for each in self._taps.values()))
+                await asyncio.gather(*(each.aclose() for each in self._links.values()))
                 await asyncio.gather(
                     *(each.aclose() for each in list(self._sessions)),
                     *(
@@ -115,7 +115,7 @@ class ServiceBusGateway:
         )
         settling = self._settling(queue)
         settling.terms = terms
-        return ServiceBusConsumer(queue, terms, self._tap(queue), settling, clock=self._clock)
+        return ServiceBusConsumer(queue, terms, self._link(queue), settling, clock=self._clock)
 
     async def accept_session(
         self, subscription: Subscription, session: str | None, *, wait_s: float
@@ -138,10 +138,12 @@ class ServiceBusGateway:
             drop_held_of=self._drop_held_of,
         )
 
-    def _tap(self, queue: str) -> ReceiveLink:
-        if queue not in self._taps:
-            self._taps[queue] = ReceiveLink(self._connections, queue, self._settling(queue).discard)
-        return self._taps[queue]
+    def _link(self, queue: str) -> ReceiveLink:
+        if queue not in self._links:
+            self._links[queue] = ReceiveLink(
+                self._connections, queue, self._settling(queue).discard
+            )
+        return self._links[queue]
 
     def _settling(self, queue: str) -> ServiceBusSettling:
         # What one consumer of a queue received, another one may settle.
@@ -172,14 +174,14 @@ class ServiceBusConsumer:
         self,
         queue: str,
         terms: LockTerms,
-        tap: ReceiveLink,
+        link: ReceiveLink,
         settling: ServiceBusSettling,
         *,
         clock: Clock,
     ) -> None:
         self._queue = queue
         self._terms = terms
-        self._tap = tap
+        self._link = link
         self._settling = settling
         self._clock = clock
 
@@ -215,7 +217,7 @@ class ServiceBusConsumer:
 
     async def _pulled(self, max_count: int, ends_at_s: float) -> Sequence[Pulled]:
         try:
-            return await self._tap.receive(max_count, ends_at_s)
+            return await self._link.receive(max_count, ends_at_s)
         except RequestRefused as error:
             if "session" not in error.detail.lower():
                 raise
@@ -426,13 +428,13 @@ class ServiceBusAdmin:
         where = ServiceBusTarget(self._connections.address, "purging", queue)
         clock, look_s = self._connections.clock, self._connections.settings.look_s
         own = self._connections.own(lambda: self._connections.new_receiver(queue))
-        clerk = LockClient(self._connections, queue)
+        lock_client = LockClient(self._connections, queue)
         try:
             while taken := await own.call(
                 where, lambda link: sdk.receive(link, RECEIVE_BATCH, look_s, clock)
             ):
-                fates = await clerk.settle(COMPLETE, [each.token for each in taken])
-                count += sum(fate is None for fate in fates.values())
+                results = await lock_client.settle(COMPLETE, [each.token for each in taken])
+                count += sum(result is None for result in results.values())
             await own.call(where, sdk.revoke)
         finally:
             await own.aclose()
@@ -469,7 +471,7 @@ class ServiceBusAdmin:
         where = ServiceBusTarget(self._connections.address, "peeking", queue)
         now_s = self._connections.clock.time_s()
         try:
-            return await self._connections.clerk(queue).call(
+            return await self._connections.lock_receiver(queue).call(
                 where, lambda each: sdk.peek(each, count, first, now_s)
             )
         except RequestRefused as error:

@@ -38,8 +38,8 @@ from .connection import ServiceBusConnections, close
 from .errors import NoSessionFree, RequestRefused, ServiceBusTarget, fault_of
 from .names import group_of, session_id_of
 from .queue_settings import check_subscription
+from .receive_link import Disposition, LockClient, slice_s
 from .settling import ABANDONED, COMPLETE, LockedLease, LockTerms, dead_letter, delivery_of, untried
-from .tap import LockClient, Verdict, slice_s
 from .wire import ServiceBusArrival, decode
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _log = get_logger("gateways.servicebus")
 
 
 @attrs.frozen(kw_only=True)
-class Place:
+class ServiceBusSessionContext:
     """Which session of which queue, and under what terms."""
 
     queue: str
@@ -66,7 +66,7 @@ class ServiceBusSession:
     def __init__(
         self,
         connections: ServiceBusConnections,
-        place: Place,
+        context: ServiceBusSessionContext,
         handle: Handle[Receiver],
         *,
         locked_at_s: float,
@@ -74,19 +74,21 @@ class ServiceBusSession:
     ) -> None:
         self._connections = connections
         self._clock = connections.clock
-        self._place = place
+        self._context = context
         self._handle = handle
-        self._clerk = LockClient(connections, place.queue, session=place.group, handle=handle)
+        self._lock_client = LockClient(
+            connections, context.queue, session=context.group, handle=handle
+        )
         self._lease = LockedLease(
-            locked_at_s + place.terms.lease_s,
+            locked_at_s + context.terms.lease_s,
             lock_s=lock_s,
             lock_ends_at_s=locked_at_s + lock_s,
         )
-        self._state = SessionState(place.queue, place.group, self._lease, clock=self._clock)
+        self._state = SessionState(context.queue, context.group, self._lease, clock=self._clock)
         self._alarm = Alarm(self._clock, self._look)
         self._arrived: list[ServiceBusArrival] = []
         """Here, and not returned yet."""
-        self._in_hand: dict[Delivery, ServiceBusArrival] = {}
+        self._in_flight: dict[Delivery, ServiceBusArrival] = {}
         self._performing: set[asyncio.Task[Sequence[Refusal]]] = set()
         self._is_noted = False
         self._is_foreign_state = False
@@ -94,7 +96,7 @@ class ServiceBusSession:
 
     @property
     def id(self) -> str:
-        return self._place.group
+        return self._context.group
 
     @property
     def lock_expires_at_s(self) -> float | None:
@@ -125,7 +127,7 @@ class ServiceBusSession:
         """What was delivered too often is moved away on the way, and not returned. Where
         deliveries are limited, one at a time.
         """
-        if self._place.terms.max_receive_count is not None:
+        if self._context.terms.max_receive_count is not None:
             # The service counts what is handed back: with a head that is deferred to its end,
             # successors would be dead-lettered untried.
             max_count = 1
@@ -149,21 +151,21 @@ class ServiceBusSession:
         """A message that goes back takes everything with it that has not been returned yet."""
         self._state.require()
         refusals: list[Refusal] = []
-        told: dict[Verdict, list[Delivery]] = {}
+        told: dict[Disposition, list[Delivery]] = {}
         rest_s = 0.0
         # Taken out meanwhile: no other call may settle it, or hand it back.
         taken: dict[Delivery, ServiceBusArrival] = {}
         for each in settlements:
             delivery = each.delivery
-            if (arrival := self._in_hand.pop(delivery, None)) is None:
-                error = InvalidReceipt(self._place.queue, delivery.receipt)
+            if (arrival := self._in_flight.pop(delivery, None)) is None:
+                error = InvalidReceipt(self._context.queue, delivery.receipt)
                 refusals.append(Refusal(delivery, error))
                 continue
             taken[delivery] = arrival
-            verdict = self._verdict(each, arrival)
-            told.setdefault(verdict, []).append(delivery)
+            disposition = self._disposition(each, arrival)
+            told.setdefault(disposition, []).append(delivery)
             # What is dead-lettered instead frees its successors.
-            if verdict is ABANDONED and isinstance(each.action, Defer):
+            if disposition is ABANDONED and isinstance(each.action, Defer):
                 rest_s = max(rest_s, each.action.delay_s)
         performing = self._connections.chores.start(self._perform(told, taken, rest_s), "settle")
         self._performing.add(performing)
@@ -176,7 +178,7 @@ class ServiceBusSession:
         self._state.require()
         old_end_s = self._lease.ends_at_s
         # Before the request: an end that passes meanwhile would release the lock.
-        self._lease.ends_at_s = self._clock.now_s() + self._place.terms.lease_s
+        self._lease.ends_at_s = self._clock.now_s() + self._context.terms.lease_s
         try:
             await self._renewed()
         except BaseException:
@@ -207,13 +209,13 @@ class ServiceBusSession:
 
     async def _taken(self, max_count: int) -> Sequence[Delivery]:
         """Return what has arrived, in order, and move away what came too often."""
-        limit = self._place.terms.max_receive_count
+        limit = self._context.terms.max_receive_count
         ready: list[Delivery] = []
         while self._arrived and len(ready) < max_count:
             arrival = self._arrived[0]
             delivery = delivery_of(
                 arrival,
-                queue=self._place.queue,
+                queue=self._context.queue,
                 lease_ends_at_s=self._lease.expires_at_s,
                 is_ordered=True,
             )
@@ -221,15 +223,15 @@ class ServiceBusSession:
                 if ready:
                     break
                 self._arrived.pop(0)
-                await self._clerk.settle(dead_letter(delivery.attempt), [arrival.token])
+                await self._lock_client.settle(dead_letter(delivery.attempt), [arrival.token])
                 continue
             self._arrived.pop(0)
-            self._in_hand[delivery] = arrival
+            self._in_flight[delivery] = arrival
             ready.append(delivery)
         return ready
 
-    def _verdict(self, settlement: Settlement, arrival: ServiceBusArrival) -> Verdict:
-        limit = self._place.terms.max_receive_count
+    def _disposition(self, settlement: Settlement, arrival: ServiceBusArrival) -> Disposition:
+        limit = self._context.terms.max_receive_count
         attempt = settlement.delivery.attempt
         match settlement.action:
             case Ack():
@@ -237,32 +239,32 @@ class ServiceBusSession:
             case Defer() if limit is not None and attempt >= limit:
                 return dead_letter(attempt)
             case Abandon():
-                return untried(arrival, self._place.queue)
+                return untried(arrival, self._context.queue)
         return ABANDONED
 
     async def _perform(
         self,
-        told: dict[Verdict, list[Delivery]],
+        told: dict[Disposition, list[Delivery]],
         taken: dict[Delivery, ServiceBusArrival],
         rest_s: float,
     ) -> Sequence[Refusal]:
         refusals: list[Refusal] = []
         try:
-            if any(verdict.outcome == ABANDONED.outcome for verdict in told):
+            if any(disposition.outcome == ABANDONED.outcome for disposition in told):
                 if rest_s > 0:
                     await self._rest(rest_s)
                 await self._drain()
-            for verdict, deliveries in told.items():
+            for disposition, deliveries in told.items():
                 tokens = [taken[each].token for each in deliveries]
-                fates = await self._clerk.settle(verdict, tokens)
+                results = await self._lock_client.settle(disposition, tokens)
                 for delivery, token in zip(deliveries, tokens, strict=True):
-                    error = fates[token]
+                    error = results[token]
                     if error is not None:
                         refusals.append(Refusal(delivery, self._refused(error)))
                     if error is None or refusals[-1].is_final:
                         del taken[delivery]
         finally:
-            self._in_hand.update(taken)
+            self._in_flight.update(taken)
         return refusals
 
     async def _drain(self) -> None:
@@ -275,11 +277,11 @@ class ServiceBusSession:
             await self._hand_back(arrived)
 
     async def _hand_back(self, arrivals: Iterable[ServiceBusArrival]) -> None:
-        told: dict[Verdict, list[str]] = {}
+        told: dict[Disposition, list[str]] = {}
         for arrival in arrivals:
-            told.setdefault(untried(arrival, self._place.queue), []).append(arrival.token)
-        for verdict, tokens in told.items():
-            await self._clerk.settle(verdict, tokens)
+            told.setdefault(untried(arrival, self._context.queue), []).append(arrival.token)
+        for disposition, tokens in told.items():
+            await self._lock_client.settle(disposition, tokens)
 
     async def _rest(self, rest_s: float) -> None:
         from . import sdk
@@ -303,18 +305,18 @@ class ServiceBusSession:
             if not self._state.is_lost and self._lease.lock_ends_at_s > self._clock.now_s():
                 await self._drain()
                 if is_tried:
-                    tokens = [arrival.token for arrival in self._in_hand.values()]
-                    await self._clerk.settle(ABANDONED, tokens)
+                    tokens = [arrival.token for arrival in self._in_flight.values()]
+                    await self._lock_client.settle(ABANDONED, tokens)
                 else:
-                    await self._hand_back(self._in_hand.values())
+                    await self._hand_back(self._in_flight.values())
                 if self._is_noted and self._state.rests_until_s <= self._clock.now_s():
                     await self._ask("noting", lambda receiver: sdk.set_state(receiver, None))
         except GatewayError as error:
             # What is in flight goes back with the lock.
-            _log.debug(vocabulary.SETTLE_FAILED, error=repr(error), queue=self._place.queue)
+            _log.debug(vocabulary.SETTLE_FAILED, error=repr(error), queue=self._context.queue)
         finally:
             self._state.is_lost = True
-            self._in_hand.clear()
+            self._in_flight.clear()
             await self._handle.aclose()
 
     async def _renewed(self) -> None:
@@ -333,7 +335,7 @@ class ServiceBusSession:
         except (ConnectionFailed, SessionLockLost) as error:
             self._state.is_lost = True
             # The link was the lock.
-            raise SessionLockLost(self._place.queue, self.id) from error
+            raise SessionLockLost(self._context.queue, self.id) from error
 
     def _watch(self) -> None:
         """Look again when the lock is half over, or the lease is."""
@@ -356,7 +358,7 @@ class ServiceBusSession:
         except PumpError as error:
             # The link was the lock.
             self._state.is_lost = True
-            _log.debug(vocabulary.SETTLE_FAILED, error=repr(error), queue=self._place.queue)
+            _log.debug(vocabulary.SETTLE_FAILED, error=repr(error), queue=self._context.queue)
         else:
             self._watch()
 
@@ -370,12 +372,12 @@ class ServiceBusSession:
         if isinstance(error, SessionLockLost | ConnectionFailed):
             self._state.is_lost = True
         if self._state.is_lost or isinstance(error, LeaseLost):
-            return SessionLockLost(self._place.queue, self.id)
+            return SessionLockLost(self._context.queue, self.id)
         assert isinstance(error, GatewayError)
         return error
 
     def _where(self, operation: str) -> ServiceBusTarget:
-        return ServiceBusTarget(self._connections.address, operation, self._place.queue, self.id)
+        return ServiceBusTarget(self._connections.address, operation, self._context.queue, self.id)
 
 
 # What is noted about a session in its state: until when it rests. Pure.
@@ -522,7 +524,7 @@ class ServiceBusSessions:
         handle = self._connections.own(
             _only(receiver, SessionLockLost(self._queue, group or session_id)), stale_s=None
         )
-        place = Place(
+        context = ServiceBusSessionContext(
             queue=self._queue,
             session_id=session_id,
             group=await self._group(handle, session_id) if group is None else group,
@@ -530,7 +532,7 @@ class ServiceBusSessions:
         )
         lock_s = sdk.session_lock_s(receiver, self._clock.time_s())
         session = ServiceBusSession(
-            self._connections, place, handle, locked_at_s=self._clock.now_s(), lock_s=lock_s
+            self._connections, context, handle, locked_at_s=self._clock.now_s(), lock_s=lock_s
         )
         await session.start()
         return session

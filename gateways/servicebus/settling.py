@@ -37,7 +37,7 @@ from .._kit.leases import Failures, Lease, LeaseSettler, WatchedLeases
 from .connection import ServiceBusConnections
 from .errors import RequestRefused, ServiceBusTarget
 from .names import SEND_BATCH, parent_of
-from .tap import Fates, LockClient, Pulled, Verdict
+from .receive_link import Disposition, LockClient, Pulled, Results
 from .wire import (
     ServiceBusArrival,
     ServiceBusParcel,
@@ -193,8 +193,8 @@ def lease_of(
     )
 
 
-COMPLETE = Verdict("completed")
-ABANDONED = Verdict("abandoned")
+COMPLETE = Disposition("completed")
+ABANDONED = Disposition("abandoned")
 DISCARD_S = 60.0
 """The lease of what no receive waits for, where no consumer has said one."""
 RETRY_S = 0.5
@@ -202,15 +202,15 @@ RETRY_S = 0.5
 _log = get_logger("gateways.servicebus")
 
 
-def dead_letter(attempts: int) -> Verdict:
+def dead_letter(attempts: int) -> Disposition:
     """For a message that was delivered too often; in the words Service Bus uses itself."""
     detail = f"delivered {attempts} times (max_receive_count)"
-    return Verdict("suspended", "MaxDeliveryCountExceeded", detail)
+    return Disposition("suspended", "MaxDeliveryCountExceeded", detail)
 
 
-def untried(arrival: ServiceBusArrival, queue: str) -> Verdict:
+def untried(arrival: ServiceBusArrival, queue: str) -> Disposition:
     """For a message that is handed back as it came."""
-    return Verdict(ABANDONED.outcome, handed_back=hand_backs_of(arrival, queue=queue) + 1)
+    return Disposition(ABANDONED.outcome, handed_back=hand_backs_of(arrival, queue=queue) + 1)
 
 
 class ServiceBusSettling:
@@ -222,7 +222,7 @@ class ServiceBusSettling:
         self._queue = queue
         self._connections = connections
         self._clock: Clock = connections.clock
-        self._clerk = LockClient(connections, queue)
+        self._lock_client = LockClient(connections, queue)
         self.leases = ServiceBusLeases(self._clock, self._act)
         self._settler = LeaseSettler(
             queue,
@@ -311,7 +311,7 @@ class ServiceBusSettling:
     async def _perform(
         self, settlements: Sequence[Settlement], leases: Sequence[ServiceBusLease]
     ) -> Failures:
-        told: dict[Verdict, list[ServiceBusLease]] = {}
+        told: dict[Disposition, list[ServiceBusLease]] = {}
         copied: dict[float, list[tuple[ServiceBusLease, ServiceBusParcel]]] = {}
         replaced: list[ServiceBusLease] = []
         for settlement, lease in zip(settlements, leases, strict=True):
@@ -333,15 +333,17 @@ class ServiceBusSettling:
                     told.setdefault(untried(lease.arrival, self._queue), []).append(lease)
                 case Defer():
                     told.setdefault(ABANDONED, []).append(lease)
-        fates: Fates = {}
-        for verdict, some in told.items():
-            fates |= await self._told(verdict, some)
+        results: Results = {}
+        for disposition, some in told.items():
+            results |= await self._told(disposition, some)
         for delay_s, copies in copied.items():
-            fates |= await self._deferred(copies, delay_s)
+            results |= await self._deferred(copies, delay_s)
         if replaced:
-            fates |= await self._replaced(replaced)
+            results |= await self._replaced(replaced)
         return {
-            token: self._fault(token, error) for token, error in fates.items() if error is not None
+            token: self._fault(token, error)
+            for token, error in results.items()
+            if error is not None
         }
 
     def _fault(self, token: str, error: PumpError) -> GatewayError:
@@ -355,18 +357,20 @@ class ServiceBusSettling:
     ) -> tuple[ServiceBusLease, ServiceBusParcel]:
         return lease, again(lease.arrival, queue=self._queue, attempts=attempts)
 
-    async def _told(self, verdict: Verdict, leases: Sequence[ServiceBusLease]) -> Fates:
-        fates = await self._clerk.settle(verdict, [lease.arrival.token for lease in leases])
+    async def _told(self, disposition: Disposition, leases: Sequence[ServiceBusLease]) -> Results:
+        results = await self._lock_client.settle(
+            disposition, [lease.arrival.token for lease in leases]
+        )
         for lease in leases:
             token = lease.arrival.token
-            error = fates[token]
+            error = results[token]
             # Of many, some may have been settled by the request that was refused for others.
             is_doubtful = lease.is_unanswered or len(leases) > 1
             if isinstance(error, LeaseLost) and is_doubtful:
-                fates[token] = await self._read_back(lease, error)
+                results[token] = await self._read_back(lease, error)
             elif error is not None:
                 lease.is_unanswered = True
-        return fates
+        return results
 
     async def _read_back(self, lease: ServiceBusLease, lost: LeaseLost) -> PumpError | None:
         """Whether a lock is lost, or its message is gone: None then."""
@@ -375,8 +379,8 @@ class ServiceBusSettling:
         where = ServiceBusTarget(self._connections.address, "peeking", self._queue)
         sequence, now_s = lease.arrival.sequence, self._clock.time_s()
         try:
-            clerk = self._connections.clerk(self._queue)
-            seen = await clerk.call(where, lambda each: sdk.peek(each, 1, sequence, now_s))
+            receiver = self._connections.lock_receiver(self._queue)
+            seen = await receiver.call(where, lambda each: sdk.peek(each, 1, sequence, now_s))
         except GatewayError as error:
             return error
         is_there = any(arrival.sequence == sequence for arrival, _ in seen)
@@ -384,15 +388,15 @@ class ServiceBusSettling:
 
     async def _deferred(
         self, copies: Sequence[tuple[ServiceBusLease, ServiceBusParcel]], delay_s: float
-    ) -> Fates:
-        fates: Fates = {}
+    ) -> Results:
+        results: Results = {}
         for chunk in chunked(copies, max_bytes=self._connections.settings.max_message_bytes):
-            fates |= await self._scheduled(chunk, delay_s)
-        return fates
+            results |= await self._scheduled(chunk, delay_s)
+        return results
 
     async def _scheduled(
         self, copies: Sequence[tuple[ServiceBusLease, ServiceBusParcel]], delay_s: float
-    ) -> Fates:
+    ) -> Results:
         from . import sdk
 
         leases, parcels = [lease for lease, _ in copies], [parcel for _, parcel in copies]
@@ -413,22 +417,22 @@ class ServiceBusSettling:
             lease.copy = number
         return await self._replaced(leases)
 
-    def _rested(self, leases: Sequence[ServiceBusLease], delay_s: float) -> Fates:
+    def _rested(self, leases: Sequence[ServiceBusLease], delay_s: float) -> Results:
         for lease in leases:
             self.leases.rest(lease, self._clock.now_s() + delay_s)
         return {}
 
-    async def _replaced(self, leases: Sequence[ServiceBusLease]) -> Fates:
+    async def _replaced(self, leases: Sequence[ServiceBusLease]) -> Results:
         """Complete what has a copy. Without an answer both stay, for the next try to decide."""
-        fates = await self._told(COMPLETE, leases)
+        results = await self._told(COMPLETE, leases)
         unwanted = [
             lease.copy
             for lease in leases
-            if lease.copy is not None and isinstance(fates[lease.arrival.token], LeaseLost)
+            if lease.copy is not None and isinstance(results[lease.arrival.token], LeaseLost)
         ]
         if unwanted:
             await self._cancel(unwanted)
-        return fates
+        return results
 
     async def _cancel(self, numbers: Sequence[int]) -> None:
         from . import sdk
@@ -446,11 +450,11 @@ class ServiceBusSettling:
         if not leases:
             return []
         asked_at_s = self._clock.now_s()
-        fates, lasts = await self._clerk.renew([lease.arrival.token for lease in leases])
+        results, lasts = await self._lock_client.renew([lease.arrival.token for lease in leases])
         refusals: list[Refusal] = []
         for lease in leases:
             token = lease.arrival.token
-            error = fates[token]
+            error = results[token]
             if token in lasts:
                 lease.renewed(lasts[token], asked_at_s)
             elif error is not None:

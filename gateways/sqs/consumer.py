@@ -59,7 +59,7 @@ class SqsConsumer:
         self._max_count = 1 if subscription.ordering_guarantee else MAX_BATCH
         self._unwrap_sns = QueueOptions.parse(subscription.options).unwrap_sns is not False
         is_fifo = QueueAddress.parse(subscription.queue).is_fifo
-        self._repeats = ReceiveAttempts(lease_s=self._lease_s) if is_fifo else None
+        self._attempts = ReceiveAttempts(lease_s=self._lease_s) if is_fifo else None
         self._bodies = (
             None
             if claims is None
@@ -80,7 +80,7 @@ class SqsConsumer:
             on_deleted=None if self._bodies is None else self._bodies.discard,
         )
         self._receipts = receipts
-        self._stragglers = OrphanedPolls(self._give_back)
+        self._orphaned_polls = OrphanedPolls(self._give_back)
 
     async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
         """Any wait is met by long polls of whole seconds and a short one for the rest (T12)."""
@@ -108,7 +108,7 @@ class SqsConsumer:
         """Waits for polls that were cancelled but not ended, at most as long as they wait:
         what they bring is made available again.
         """
-        await self._stragglers.aclose()
+        await self._orphaned_polls.aclose()
         if self._bodies is not None:
             await self._bodies.aclose()
 
@@ -117,7 +117,7 @@ class SqsConsumer:
         try:
             return await asyncio.shield(polling)
         except asyncio.CancelledError:
-            self._stragglers.add(polling)
+            self._orphaned_polls.add(polling)
             raise
 
     async def _ask(self, count: int, wait_s: int) -> Sequence[Delivery]:
@@ -136,7 +136,7 @@ class SqsConsumer:
             raw,
             queue=self._calls.queue,
             ends_at_s=ends_at_s,
-            is_fifo=self._repeats is not None,
+            is_fifo=self._attempts is not None,
             unwrap_sns=self._unwrap_sns,
         )
         self._receipts.enter(
@@ -149,10 +149,10 @@ class SqsConsumer:
         return ready
 
     async def _received(self, request: dict[str, Any], polling: Polling) -> Reply:
-        if self._repeats is None:
+        if self._attempts is None:
             return await self._calls.call("receive_message", request, polling=polling)
-        attempt = self._repeats.next(request["MaxNumberOfMessages"], polling.started_at_s)
-        with self._repeats.asking(attempt, request) as named:
+        attempt = self._attempts.next(request["MaxNumberOfMessages"], polling.started_at_s)
+        with self._attempts.asking(attempt, request) as named:
             return await self._calls.call("receive_message", named, polling=polling)
 
     async def _put_off(self, deliveries: Sequence[Delivery]) -> None:
@@ -282,7 +282,7 @@ class OrphanedPolls:
 
     def add(self, polling: PendingPoll) -> None:
         """See a poll to its end, and give back what it brings."""
-        ending = asyncio.create_task(self._see_off(polling), name="sqs straggler")
+        ending = asyncio.create_task(self._see_off(polling), name="sqs orphaned poll")
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 

@@ -199,7 +199,7 @@ def _redrive(case: Case) -> Iterator[Finding]:
         yield warning(
             case.subject,
             f"queue {queue!r} has a maxReceiveCount of 1: one lost response or one crash is "
-            f"enough for SQS to dead-letter a message that nobody has tried",
+            f"enough for SQS to dead-letter a message that was never tried",
             "raise maxReceiveCount to 5 or more",
         )
     elif limit is not None and (retries is None or limit <= retries):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 import attrs
 
 from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
 
-from .._aws.settings import AwsSettings
+from .._aws.settings import AwsSettings, aws_url_parts
 from .._kit.url_options import url_options
 from .claims import ClaimCheck
 
@@ -56,18 +54,9 @@ class SqsSettings:
         Credentials come from the environment, a profile or a role; a URL ends up in logs.
         """
         shown = without_secrets(url)
-        try:
-            parts = urlsplit(url)
-        except ValueError:
-            raise ConfigurationError("gateway", shown, f"use {_FORM}") from None
-        if parts.scheme != "sqs" or parts.path.strip("/"):
-            raise ConfigurationError("gateway", shown, f"use {_FORM}")
-        if "@" in parts.netloc:
-            raise ConfigurationError(
-                "gateway",
-                shown,
-                "keep credentials out of the URL: use the environment, a profile, or a role",
-            )
+        parts = aws_url_parts(
+            url, shown, _FORM, fits=lambda it: it.scheme == "sqs" and not it.path.strip("/")
+        )
         fields = url_options(parts.query, shown, cls, _OPTIONS)
         aws = AwsSettings(region=parts.netloc or None, **fields.pop("aws", {}))
         claim = fields.pop("claim_check", None)

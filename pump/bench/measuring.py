@@ -128,7 +128,7 @@ class Meter:
         self._empty_receives += not deliveries
         self._received += len(deliveries)
 
-    def watching(self, subscription: Subscription, in_hand: Callable[[], int]) -> None:
+    def watching(self, subscription: Subscription, in_flight: Callable[[], int]) -> None:
         """Levels are no part of a report."""
 
     def processing(self, subscription: Subscription, delivery: Delivery) -> Handling:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from math import ceil
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from ..clock import format_duration
+from ..percentiles import percentile
 from .scratch import Leftover
 
 # Pricing: dollars for requests, where a provider bills them. Pure.
@@ -414,18 +415,6 @@ class Spread:
     max_s: float
 
 
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of the values, in order, do not exceed.
-
-    ValueError without values, or for a share outside 0 to 1.
-    """
-    if not ordered:
-        raise ValueError("there are no values")
-    if not 0 <= share <= 1:
-        raise ValueError(f"a share is between 0 and 1: {share}")
-    return ordered[max(0, ceil(share * len(ordered)) - 1)]
-
-
 def spread_of(durations_s: Iterable[float]) -> Spread | None:
     """How these are spread; None when there are none."""
     ordered = sorted(durations_s)
@@ -497,7 +486,7 @@ def _unrenewed_lease(measured: Measured, settings: MeasuredSettings) -> Iterator
             setting="lease",
             advice=f"use {_seconds(3 * measured.run.p99_s)}, or renew=True",
             reason=f"one message in a hundred takes {format_duration(measured.run.p99_s)}, and "
-            f"nobody extends its lease of {format_duration(settings.lease_s)}",
+            f"nothing extends its lease of {format_duration(settings.lease_s)}",
         )
 
 
@@ -569,7 +558,7 @@ def _batching(measured: Measured, settings: MeasuredSettings) -> Iterator[Sugges
         return
     yield Suggestion(
         setting="batching",
-        advice=f"let {settings.receive_batch} or more be in hand: concurrency and prefetch "
+        advice=f"let {settings.receive_batch} or more be in flight: concurrency and prefetch "
         f"together are {settings.in_hand}",
         reason=f"a receive brought {mean:.1f} messages of the {settings.receive_batch} it could, "
         f"so the same messages take more calls",

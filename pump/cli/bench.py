@@ -19,7 +19,7 @@ from ..message import Message
 from ..ports import Gateway
 from ..stores.spill import MemorySpill
 from ..subscription import Subscription
-from .options import duration, gateway_option, json_option
+from .options import duration, gateway_option, json_option, yes_option
 
 _ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
 _PRICE = click.FloatRange(min=0)
@@ -87,7 +87,7 @@ _PRICE = click.FloatRange(min=0)
 @click.option("--put-price", type=_PRICE, metavar="USD", help="A thousand PUTs.")
 @click.option("--list-price", type=_PRICE, metavar="USD", help="A thousand LISTs.")
 @click.option("--get-price", type=_PRICE, metavar="USD", help="A thousand GETs.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask; needed where nobody can answer.")
+@yes_option
 @gateway_option
 @json_option
 def bench(

@@ -141,7 +141,9 @@ def _ask(app: App, options: BenchOptions, place: BenchTarget) -> None:
     if options.is_sure:
         return
     if not sys.stdin.isatty() or options.body == "-":
-        raise click.UsageError(f"nothing was sent: nobody is here to ask; add --yes. {question}")
+        raise click.UsageError(
+            f"nothing was sent: there is no terminal to ask on; add --yes. {question}"
+        )
     click.confirm(question, abort=True, err=True)
 
 

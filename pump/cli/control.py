@@ -38,7 +38,7 @@ def control() -> None:
       pump control drain orders --wait
       pump control drain --all
 
-    Pausing keeps what is in hand: it is handled. Draining hands back what was not started. Both
+    Pausing keeps what is in flight: it is handled. Draining hands back what was not started. Both
     last until `resume`, and no longer than the process.
 
     \b
@@ -52,7 +52,7 @@ def control() -> None:
 @at_option
 @json_option
 def status(*, at: str | None, as_json: bool) -> None:
-    """Show every subscription: its state, what it has in hand, when it last heard of the broker.
+    """Show every subscription: its state, what it has in flight, when it last heard of the broker.
 
     \b
     Examples:
@@ -69,7 +69,7 @@ def status(*, at: str | None, as_json: bool) -> None:
 def pause(names: tuple[str, ...], *, at: str | None, as_json: bool) -> None:
     """Have subscriptions receive nothing more until they are resumed.
 
-    What is in hand is handled to its end, with its leases kept.
+    What is in flight is handled to its end, with its leases kept.
 
     \b
     Example:
@@ -112,7 +112,7 @@ def scale(name: str, concurrency: int, *, at: str | None, as_json: bool) -> None
 @click.option(
     "--all", "is_all", is_flag=True, help="The whole app: its process ends, as by SIGTERM."
 )
-@click.option("--wait", is_flag=True, help="Return once nothing is left in hand.")
+@click.option("--wait", is_flag=True, help="Return once nothing is left in flight.")
 @at_option
 @json_option
 def drain(
@@ -195,7 +195,7 @@ class ControlClient:
         return self._send("POST", "/drain")
 
     def wait_until_drained(self, name: str) -> Answered:
-        """Return once the subscription has nothing in hand any more, and how it is then."""
+        """Return once the subscription has nothing in flight any more, and how it is then."""
         while True:
             found = self._send("GET", _path_of(name))
             if found.get("state") in ("drained", "stopped"):

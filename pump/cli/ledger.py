@@ -18,22 +18,16 @@ from ..stores.ledger.reading import DEFAULT_FILE, DEFAULT_FOLDER, locate, reader
 from ..stores.ledger.rows import LedgerStatus, Row
 from ..stores.ledger.tally import NO_FAILURES, PROCESSED, LedgerTally, Query
 from .console import ASCII, BLOCKS, bars, printable, rate, table
-from .options import json_option
+from .options import json_option, since_option, types_option
 
 STATUSES = ["processed", "retrying", "dead-lettered", "discarded", "lease-lost", "redriven"]
 
 
 @click.command(short_help="Show what became of messages.")
 @click.argument("path", metavar="[PATH]", required=False)
-@click.option(
-    "--since",
-    metavar="WHEN",
-    default="1d",
-    help="From when on: a duration back from now (1h), a UTC date or time (2026-11-16, "
-    "2026-11-16T08:30), or all. Default: 1d.",
-)
+@since_option("1d")
 @click.option("--queue", "queues", metavar="NAME", multiple=True, help="Only this queue.")
-@click.option("--type", "types", metavar="NAME", multiple=True, help="Only this type of message.")
+@types_option
 @click.option("--reason", "reasons", metavar="NAME", multiple=True, help="Only this reason.")
 @click.option(
     "--status", "statuses", type=click.Choice(STATUSES), multiple=True, help="Only this status."

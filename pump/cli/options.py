@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import attrs
 import click
@@ -12,6 +13,8 @@ from ..clock import parse_duration
 from ..errors import ConfigurationError
 from ..observability.metrics import DEFAULT_HOST, DEFAULT_PORT
 from ..observability.telemetry import Telemetry
+
+_Command = TypeVar("_Command", bound=Callable[..., Any] | click.Command)
 
 # Telemetry as the command line names it: where traces and metrics go.
 
@@ -201,6 +204,15 @@ app_option = click.option(
     help="Use this app's gateway and queues.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = click.option(
+    "--yes", "-y", is_flag=True, help="Do not ask; needed where there is no terminal."
+)
+until_empty_option = click.option(
+    "--until-empty", is_flag=True, help="Stop by itself, once the app's queues are empty."
+)
+types_option = click.option(
+    "--type", "types", metavar="NAME", multiple=True, help="Only this type of message."
+)
 health_option = click.option(
     "--health",
     type=health_address,
@@ -215,7 +227,7 @@ control_option = click.option(
     metavar="PORT|unix:PATH",
     default=_control,
     help="Let `pump control` pause, scale and drain it, from this machine alone. Default: "
-    "$PUMP_CONTROL, else nobody can.",
+    "$PUMP_CONTROL, else not at all.",
 )
 telemetry_option = click.option(
     "--telemetry",
@@ -235,6 +247,32 @@ at_option = click.option(
     help="Where the app is controlled: what it was started with as --control. Default: "
     "$PUMP_CONTROL.",
 )
+
+
+def since_option(default: str) -> Callable[[_Command], _Command]:
+    """`--since`, by default so long ago."""
+    return click.option(
+        "--since",
+        metavar="WHEN",
+        default=default,
+        help="From when on: a duration back from now (1h), a UTC date or time (2026-11-16, "
+        f"2026-11-16T08:30), or all. Default: {default}.",
+    )
+
+
+def concurrencies_option(where: str = "") -> Callable[[_Command], _Command]:
+    """`--concurrency`, of handlers in the app or in each of several parts of it."""
+    return click.option(
+        "--concurrency",
+        "-c",
+        "concurrencies",
+        type=counted_pair,
+        metavar="NAME=N",
+        multiple=True,
+        help=f"Run N handlers of subscription NAME at once{where}; may be repeated.",
+    )
+
+
 log_level_option = click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),

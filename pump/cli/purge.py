@@ -6,12 +6,12 @@ import sys
 
 import click
 
-from .options import app_option, gateway_option, json_option
+from .options import app_option, gateway_option, json_option, yes_option
 
 
 @click.command(short_help="Remove every message from a queue.")
 @click.argument("queue")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask; needed where nobody can answer.")
+@yes_option
 @app_option
 @gateway_option
 @json_option
@@ -27,7 +27,8 @@ def purge(queue: str, *, yes: bool, app: str | None, gateway: str | None, as_jso
     """
     if not yes and not sys.stdin.isatty():
         raise click.UsageError(
-            f"nothing was removed from {queue!r}: nobody is here to ask; add --yes to purge it"
+            f"nothing was removed from {queue!r}: there is no terminal to ask on; add --yes to "
+            "purge it"
         )
 
     from ..app import App

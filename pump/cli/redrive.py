@@ -189,14 +189,15 @@ def warn_of_unremoved(count: int, plan: Plan) -> None:
     """Some that were sent before did not come again."""
     print_warning(
         f"{count:,} that were sent before did not come again: they have left {plan.queue!r}, or "
-        "somebody holds them; should they come, the same command removes them, and sends nothing"
+        "another consumer holds them; should they come, the same command removes them, and sends "
+        "nothing"
     )
 
 
 def warn_of_missing(count: int, plan: Plan) -> None:
     """Some of what was selected did not come."""
     print_warning(
-        f"{count:,} of the selected were not met in {plan.queue!r}: somebody else took them, or "
+        f"{count:,} of the selected were not met in {plan.queue!r}: another consumer took them, or "
         "they wait behind messages of their group that are not selected (FIFO queues); look at "
         "what is there, and run the same command again"
     )

@@ -24,7 +24,7 @@ from ..report.tables import BY_NAME, ValueKind
 from ..stores.ledger.reading import DEFAULT_FILE, DEFAULT_FOLDER, locate
 from .console import print_json, print_warning, printable, stderr, stdout
 from .ledger import iso, since
-from .options import app_option, gateway_option, json_option
+from .options import app_option, gateway_option, json_option, since_option, types_option
 
 # Reporting: the work of `pump report` and `pump spark report`.
 
@@ -241,17 +241,9 @@ _OPTIONS = [
         multiple=True,
         help="Also what lies in this queue, left where it is; may be repeated.",
     ),
-    click.option(
-        "--since",
-        metavar="WHEN",
-        default="7d",
-        help="From when on: a duration back from now (1h), a UTC date or time (2026-11-16, "
-        "2026-11-16T08:30), or all. Default: 7d.",
-    ),
+    since_option("7d"),
     click.option("--until", metavar="WHEN", help="Until when, written likewise. Default: no end."),
-    click.option(
-        "--type", "types", metavar="NAME", multiple=True, help="Only this type of message."
-    ),
+    types_option,
     click.option(
         "--out",
         type=click.Path(file_okay=False, path_type=Path),

@@ -32,8 +32,8 @@ from ..processes.supervisor import Supervisor
 from ..processes.worker_process import WorkerProcess, boot_command
 from .console import print_warning, stderr
 from .options import (
+    concurrencies_option,
     control_option,
-    counted_pair,
     gateway_option,
     health_option,
     log_format_option,
@@ -42,6 +42,7 @@ from .options import (
     telemetry_choice,
     telemetry_of,
     telemetry_option,
+    until_empty_option,
 )
 from .run_report import RunReport, report_in, summarize, warnings_of
 from .session import set_up_logging
@@ -199,18 +200,8 @@ def quota_in(text: str) -> float | None:
     is_flag=True,
     help="Drain and restart when a *.py file below this folder changes; for development.",
 )
-@click.option(
-    "--until-empty", is_flag=True, help="Stop by itself, once the app's queues are empty."
-)
-@click.option(
-    "--concurrency",
-    "-c",
-    "concurrencies",
-    type=counted_pair,
-    metavar="NAME=N",
-    multiple=True,
-    help="Run N handlers of subscription NAME at once; may be repeated.",
-)
+@until_empty_option
+@concurrencies_option()
 @click.option(
     "--processes",
     type=process_count,

@@ -115,7 +115,7 @@ def send(
 # Sending: what `pump send` does once its options are known.
 
 _BATCH = 500
-"""How many messages are in hand at a time: a pipe may bring millions."""
+"""How many messages are in flight at a time: a pipe may bring millions."""
 
 
 @attrs.frozen(kw_only=True)

@@ -28,13 +28,14 @@ from ..redrive.rows import LedgerRows
 from ..redrive.run import PreparedRun
 from .console import stderr
 from .options import (
-    counted_pair,
+    concurrencies_option,
     duration,
     gateway_option,
     log_format_option,
     log_level_option,
     log_sample_option,
     pair,
+    until_empty_option,
 )
 from .redrive import RedriveOptions, conduct, redrive_options, warn_of_limit
 from .report import report_options
@@ -131,9 +132,7 @@ _OPTIONS = [
 
 @spark.command(short_help="Run an app in Spark tasks.")
 @click.argument("target", metavar="MODULE:APP")
-@click.option(
-    "--until-empty", is_flag=True, help="Stop by itself, once the app's queues are empty."
-)
+@until_empty_option
 @click.option(
     "--for",
     "run_for",
@@ -178,15 +177,7 @@ _OPTIONS = [
     help="At most so many messages of a subscription are in a task's hands: what one that is "
     "killed may have handled in vain.",
 )
-@click.option(
-    "--concurrency",
-    "-c",
-    "concurrencies",
-    type=counted_pair,
-    metavar="NAME=N",
-    multiple=True,
-    help="Run N handlers of subscription NAME at once in each task; may be repeated.",
-)
+@concurrencies_option(" in each task")
 @gateway_option
 @spark_options
 @log_level_option

@@ -38,7 +38,7 @@ def encrypt(key: Key, plaintext: bytes, *, nonce: bytes, associated: bytes) -> b
             vocabulary.KEY_WORN,
             key_id=logged(key.id),
             sealed=key.encrypted_count,
-            remedy="rotate to a new key: one key seals 2^32 messages at most, on all machines",
+            remedy="rotate to a new key: one key encrypts 2^32 messages at most, on all machines",
         )
     return key.cipher(AESGCM).encrypt(nonce, plaintext, associated)
 

@@ -36,7 +36,7 @@ class AuthenticationFailed(CryptoError):
 
     def __str__(self) -> str:
         return (
-            f"the message does not match its seal (key {shown(self.key_id)}): its body, id, group "
+            f"the message does not match its tag (key {shown(self.key_id)}): its body, id, group "
             f"or correlation id was changed on the way, or another key was given the same id; "
             f"find out who can write to the queue, and compare the key rings of both sides"
         )
@@ -51,21 +51,21 @@ class MessageExpired(CryptoError):
 
     def __str__(self) -> str:
         return (
-            f"the message was sealed at {self.encrypted_at.isoformat()} and is older than "
+            f"the message was encrypted at {self.encrypted_at.isoformat()} and is older than "
             f"max_age={self.max_age}; send it anew, or allow more (Encryption.max_age)"
         )
 
 
 @attrs.frozen
 class MessageFromFuture(CryptoError):
-    """The message was sealed later than now, so its age cannot be known; it was not decrypted."""
+    """It was encrypted later than now, so its age cannot be known; it was not decrypted."""
 
     encrypted_at: datetime
     tolerance: timedelta
 
     def __str__(self) -> str:
         return (
-            f"the message was sealed at {self.encrypted_at.isoformat()}, more than "
+            f"the message was encrypted at {self.encrypted_at.isoformat()}, more than "
             f"{self.tolerance} from now; set the clocks of both sides, or allow more "
             f"(Encryption.clock_tolerance)"
         )
@@ -73,7 +73,7 @@ class MessageFromFuture(CryptoError):
 
 @attrs.frozen
 class KeyNotFound(CryptoError):
-    """No provider has the key that the message was sealed with."""
+    """No provider has the key that the message was encrypted with."""
 
     key_id: str
 
@@ -114,7 +114,7 @@ class UnsupportedVersion(CryptoError):
 
 @attrs.frozen
 class SealedForAnotherQueue(CryptoError):
-    """The message was sealed for one queue and arrived from another."""
+    """The message was encrypted for one queue and arrived from another."""
 
     message_id: str
     sealed_for: str
@@ -122,7 +122,7 @@ class SealedForAnotherQueue(CryptoError):
 
     def __str__(self) -> str:
         return (
-            f"message {self.message_id!r} was sealed for queue {self.sealed_for!r} and arrived "
+            f"message {self.message_id!r} was encrypted for queue {self.sealed_for!r} and arrived "
             f"from {self.queue!r}; where that is meant, as in a dead-letter queue, name the first "
             f"in Encryption.also_from"
         )
@@ -130,7 +130,7 @@ class SealedForAnotherQueue(CryptoError):
 
 @attrs.frozen
 class UnencryptedMessage(CryptoError):
-    """A plaintext message arrived where only sealed ones are accepted."""
+    """A plaintext message arrived where only encrypted ones are accepted."""
 
     message_id: str
     queue: str
@@ -145,7 +145,7 @@ class UnencryptedMessage(CryptoError):
 
 @attrs.frozen
 class MalformedEnvelope(CryptoError):
-    """The body is marked as sealed and is no whole envelope."""
+    """The body is marked as encrypted and is no whole envelope."""
 
     detail: str
 
@@ -158,7 +158,7 @@ class MalformedEnvelope(CryptoError):
 
 @attrs.frozen
 class PlaintextLooksSealed(CryptoError):
-    """A message that is to go out as plaintext starts with the mark of sealed ones."""
+    """A message that is to go out as plaintext starts with the mark of encrypted ones."""
 
     message_id: str
 

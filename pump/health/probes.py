@@ -75,7 +75,7 @@ class Probes:
         subscriptions = self.look()
         reasons = self._reasons(subscriptions)
         return {
-            "live": not self._complaints(subscriptions),
+            "live": not self._problems(subscriptions),
             "ready": not reasons,
             "draining": self._dispatcher.is_draining,
             "reasons": reasons,
@@ -86,11 +86,11 @@ class Probes:
         }
 
     def _live(self) -> Answer:
-        complaints = self._complaints(self.look())
-        return verdict({"live": not complaints, "reasons": complaints}, is_good=not complaints)
+        problems = self._problems(self.look())
+        return verdict({"live": not problems, "reasons": problems}, is_good=not problems)
 
-    def _complaints(self, subscriptions: list[SubscriptionHealth]) -> list[str]:
-        return self._watchdog.complaints(subscriptions, self._clock.now_s())
+    def _problems(self, subscriptions: list[SubscriptionHealth]) -> list[str]:
+        return self._watchdog.problems(subscriptions, self._clock.now_s())
 
     def _ready(self) -> Answer:
         reasons = self._reasons(self.look())
@@ -281,7 +281,7 @@ class Watchdog:
         self._max_stuck_s = options.max_stuck.total_seconds()
         self._stuck_since_s: dict[str, float] = {}
 
-    def complaints(self, subscriptions: Sequence[SubscriptionHealth], now_s: float) -> list[str]:
+    def problems(self, subscriptions: Sequence[SubscriptionHealth], now_s: float) -> list[str]:
         """Why the process should be restarted, nothing when it should not."""
         found = []
         for each in subscriptions:

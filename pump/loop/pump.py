@@ -9,16 +9,15 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from ..capabilities import Capabilities
-from ..clock import Clock
 from ..errors import UnacceptableLimitReached
 from ..events import Event
 from ..message import Delivery
 from ..observability import vocabulary
 from ..observability.log import get_logger
-from ..observability.telemetry import Telemetry
 from ..outcome import ABANDON, Ack, Defer, Settlement
-from ..ports import ConsumerPort, PayloadEncryption
+from ..ports import ConsumerPort
 from ..rejection import RejectionRouter
+from ..services import Services
 from ..subscription import Subscription, UnacceptableLimit
 from .lanes import Lanes
 from .leases import LeaseBook, LeaseKeeper
@@ -42,11 +41,9 @@ class PumpParts:
     port: ConsumerPort
     dispatch: Dispatch
     router: RejectionRouter
-    clock: Clock
+    services: Services
     emit: Callable[[Event], None] | None = None
     """Told of every event; None without observers, and then none is made."""
-    telemetry: Telemetry | None = None
-    encryption: PayloadEncryption | None = None
 
 
 class Pump:
@@ -55,23 +52,22 @@ class Pump:
     def __init__(self, parts: PumpParts, stats: PumpStats | None = None) -> None:
         self.stats = stats or PumpStats()
         self._subscription = parts.subscription
-        self._clock = parts.clock
+        services = parts.services
+        self._clock = services.clock
         self._process = DeliveryProcessor(
             parts.dispatch,
             parts.router,
             parts.capabilities.max_defer_s,
-            parts.clock,
-            parts.telemetry,
+            services.clock,
+            services.telemetry,
             lambda delivery: self._keeper.hold(delivery),
         )
         self._reporter = Reporter(
             parts.subscription,
             self.stats,
             parts.emit,
-            telemetry=parts.telemetry,
-            encryption=parts.encryption,
+            services=services,
             gateway=parts.capabilities.gateway,
-            clock=parts.clock,
         )
         self._lanes = Lanes(single_lane=parts.subscription.ordering_guarantee)
         self._workers = Workers(
@@ -79,7 +75,7 @@ class Pump:
             self._work,
             concurrency=parts.subscription.concurrency,
             on_idle=self._note_idle,
-            clock=parts.clock,
+            clock=services.clock,
         )
         self._book = _lease_book(parts)
         self._keeper = self._build_keeper(parts)
@@ -88,11 +84,11 @@ class Pump:
             parts.port,
             parts.subscription,
             parts.capabilities,
-            clock=parts.clock,
+            clock=services.clock,
             ready_count=lambda: self._lanes.ready_count,
             waiting_count=lambda: self._lanes.waiting_count,
             on_received=self._accept,
-            telemetry=parts.telemetry,
+            telemetry=services.telemetry,
         )
         self._unacceptable = UnacceptableCount(parts.subscription.unacceptable_limit)
         self._drain_asked = asyncio.Event()
@@ -340,9 +336,9 @@ class Pump:
             parts.port,
             parts.subscription,
             batch=parts.capabilities.settle_batch,
-            clock=parts.clock,
+            clock=parts.services.clock,
             on_lost=self._lose,
-            telemetry=parts.telemetry,
+            telemetry=parts.services.telemetry,
         )
 
     def _build_settler(self, parts: PumpParts) -> Settler:
@@ -352,12 +348,12 @@ class Pump:
             batch=parts.capabilities.settle_batch,
             linger_s=parts.capabilities.settle_linger_s,
             max_calls=parts.capabilities.max_settle_calls,
-            clock=parts.clock,
+            clock=parts.services.clock,
             holds=self._book.__contains__,
             in_flight=self._book.__len__,
             on_settled=self._note_settled,
             on_lost=self._note_lost,
-            telemetry=parts.telemetry,
+            telemetry=parts.services.telemetry,
         )
 
 

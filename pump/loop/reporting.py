@@ -33,7 +33,9 @@ from ..outcome import (
     Settlement,
     carries_signal,
 )
+from ..percentiles import bucket_at
 from ..ports import ConsumerPort, PayloadEncryption, SessionPort
+from ..services import Services
 from ..subscription import Subscription
 from .processing import DeliveryResult, outcome_event, status_of
 
@@ -49,17 +51,15 @@ class Reporter:
         stats: PumpStats,
         emit: Callable[[Event], None] | None,
         *,
-        telemetry: Telemetry | None = None,
-        encryption: PayloadEncryption | None = None,
+        services: Services,
         gateway: str | None = None,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._lines = DeliveryLines(subscription.name, gateway=gateway, clock=clock)
+        self._lines = DeliveryLines(subscription.name, gateway=gateway, clock=services.clock)
         self._subscription = subscription
         self._stats = stats
         self._emit = emit
-        self._telemetry = telemetry
-        self._encryption = encryption
+        self._telemetry = services.telemetry
+        self._encryption = services.encryption
 
     def started(self) -> None:
         """The pump is about to receive."""
@@ -223,12 +223,8 @@ class RunTimes:
 
     def _percentile_s(self, rank: float) -> float:
         """The upper end of the bucket that holds the `rank`-th run."""
-        seen_count = 0
-        for bound_s, count in zip(_BOUNDS_S, self.counts, strict=False):
-            seen_count += count
-            if seen_count >= rank:
-                return min(bound_s, self.max_s)
-        return self.max_s
+        bound_s = bucket_at(rank, zip(_BOUNDS_S, self.counts, strict=False))
+        return self.max_s if bound_s is None else min(bound_s, self.max_s)
 
 
 # Stats: what one pump has done, for summaries and for the health page.

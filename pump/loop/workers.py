@@ -149,7 +149,7 @@ class Workers:
         self._is_ending.set()
 
     def leave_behind(self) -> list[Delivery]:
-        """Wait no longer for what runs, and return it: it is to be settled by someone else."""
+        """Wait no longer for what runs, and return it: settling it is the caller's."""
         left = list(self._running)
         for delivery in left:
             self._left.add(delivery)

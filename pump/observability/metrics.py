@@ -96,7 +96,7 @@ class Metrics:
         self._senders: dict[tuple[str, bool], SenderMeters] = {}
         self._receivers: dict[str, ReceiverMeters] = {}
         self._histograms: dict[tuple[str, Labels], Histogram] = {}
-        self._in_hand: dict[str, tuple[str, Callable[[], int]]] = {}
+        self._in_flight: dict[str, tuple[str, Callable[[], int]]] = {}
         self._spill_count: int | None = None
 
     @property
@@ -119,7 +119,7 @@ class Metrics:
         """Nothing to do: metrics are pulled."""
 
     async def aclose(self) -> None:
-        self._in_hand.clear()
+        self._in_flight.clear()
         if self._server is not None:
             await self._server.stop()
 
@@ -138,8 +138,8 @@ class Metrics:
         if waited_s is not None:
             meters.receive.record(waited_s)
 
-    def watching(self, subscription: Subscription, in_hand: Callable[[], int]) -> None:
-        self._in_hand[subscription.name] = subscription.queue, in_hand
+    def watching(self, subscription: Subscription, in_flight: Callable[[], int]) -> None:
+        self._in_flight[subscription.name] = subscription.queue, in_flight
 
     def processing(self, subscription: Subscription, delivery: Delivery) -> Process:
         return Process(self, self._receiver(subscription.queue))
@@ -149,16 +149,16 @@ class Metrics:
     ) -> AbstractContextManager[None]:
         return SettleObservation(self, self._receiver(subscription.queue))
 
-    def settled(self, subscription: Subscription, endings: Sequence[DeliveryResult]) -> None:
+    def settled(self, subscription: Subscription, results: Sequence[DeliveryResult]) -> None:
         meters = self._receiver(subscription.queue)
         completed_count = 0
-        for ending in endings:
-            kind = type(ending.outcome)
+        for result in results:
+            kind = type(result.outcome)
             if kind is Ack:
                 completed_count += 1
             elif kind is Abandon:
                 meters.released.value += 1
-            elif type(ending.action) is not Ack:
+            elif type(result.action) is not Ack:
                 meters.retried.value += 1
             # What was rejected, and has gone, its router counts, with the reason.
         meters.completed.value += completed_count
@@ -182,9 +182,9 @@ class Metrics:
     def gauges(self) -> dict[tuple[str, Labels], int]:
         """Levels, as they are now."""
         levels: dict[tuple[str, Labels], int] = {}
-        for queue, in_hand in list(self._in_hand.values()):
+        for queue, in_flight in list(self._in_flight.values()):
             key = vocabulary.IN_FLIGHT, (("queue", queue),)
-            levels[key] = levels.get(key, 0) + in_hand()
+            levels[key] = levels.get(key, 0) + in_flight()
         if self._spill_count is not None:
             levels[vocabulary.SPILL_MESSAGES, ()] = self._spill_count
         return levels

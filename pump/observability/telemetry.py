@@ -147,8 +147,8 @@ class Telemetry(Protocol):
         and the provider handed them over by itself.
         """
 
-    def watching(self, subscription: Subscription, in_hand: Callable[[], int]) -> None:
-        """Ask `in_hand` from now on how many of the subscription's messages are in flight."""
+    def watching(self, subscription: Subscription, in_flight: Callable[[], int]) -> None:
+        """Ask `in_flight` from now on how many of the subscription's messages are in flight."""
 
     def processing(self, subscription: Subscription, delivery: Delivery) -> Processing:
         """Around decoding and handling one delivery."""

@@ -237,10 +237,10 @@ class WorkersProbes:
 
     async def _live(self) -> Answer:
         found = await reports(self._group.workers(), "livez")
-        complaints = [
+        problems = [
             why for each in found for why in why_not_live(each, max_failing_s=self._max_failing_s)
         ]
-        return verdict({"live": not complaints, "reasons": complaints}, is_good=not complaints)
+        return verdict({"live": not problems, "reasons": problems}, is_good=not problems)
 
     async def _ready(self) -> Answer:
         reasons = self._reasons(await reports(self._group.workers(), "health"))

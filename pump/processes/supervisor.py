@@ -12,14 +12,15 @@ One that cannot start ends the restart, and the old ones go on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import reduce
-from typing import Any, Final
+from typing import Final
 
 from ..clock import Clock
 from ..exit_codes import ExitCode
 from ..observability import vocabulary
 from ..observability.log import get_logger
+from ..tasks import BackgroundTasks
 from .control import Worker
 from .ipc import UNASKED, DesiredStates, Order
 from .merged_reports import Counts, Families, ProcessTally
@@ -59,7 +60,7 @@ class Supervisor:
         self._restart_asked = asyncio.Event()
         self._is_draining = self._was_stopped = False
         self._verdict: ExitCode | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks("supervisor", is_awaited=False)
 
     # -- what it is told -------------------------------------------------------------------------
 
@@ -127,23 +128,19 @@ class Supervisor:
 
     async def run(self) -> ExitCode:
         """Run until all have ended, for whatever reason, and return the exit code of the whole."""
-        keeping = [self._spawn(self._keep(each), f"slot {each.number}") for each in self._slots]
-        rolling = self._spawn(self._restart_when_asked(), "restart")
+        keeping = [
+            self._tasks.start(self._keep(each), f"slot {each.number}") for each in self._slots
+        ]
+        rolling = self._tasks.start(self._restart_when_asked(), "restart")
         try:
             await asyncio.gather(*keeping)
         finally:
             # A defect of ours must not leave processes without a supervisor that drains them.
             self.drain()
             rolling.cancel()
-            await asyncio.wait(self._tasks | {rolling})
+            await self._tasks.finish_current()
         codes = [each.left_with for each in self._slots if each.left_with is not None]
         return self._verdict or final_code(codes, was_stopped=self._was_stopped)
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _keep(self, slot: WorkerSlot) -> None:
         """Have a process in the place, until it is to stay empty."""
@@ -175,7 +172,7 @@ class Supervisor:
             return ProcessEnd(code=ExitCode.UNEXPECTED), 0.0
         # What was asked for while the place was empty is done when this one is ready.
         waiting = self._await_ready(slot, slot.process, slot.promise_renewal())
-        self._spawn(waiting, f"ready {slot.number}")
+        self._tasks.start(waiting, f"ready {slot.number}")
         while not slot.process.has_ended:
             await self._wait(slot)
             if slot.is_to_be_renewed and not self._is_draining:
@@ -292,7 +289,7 @@ class Supervisor:
             slot.settle_renewal(False)
             return
         slot.hand_over()
-        self._spawn(self._see_off(slot), f"leaving {slot.number}")
+        self._tasks.start(self._see_off(slot), f"leaving {slot.number}")
         slot.settle_renewal(True)
 
     async def _see_off(self, slot: WorkerSlot) -> None:

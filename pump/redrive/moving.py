@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import attrs
 
+from ..capabilities import Capabilities
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import (
     AccessDenied,
@@ -33,14 +33,12 @@ from ..errors import (
     Throttled,
     UnsupportedOperation,
 )
-from ..loop.leases import LeaseBook, LeaseKeeper
-from ..message import Delivery, Message
-from ..observability import vocabulary
+from ..leased_reader import LeasedReader
+from ..message import Delivery
 from ..observability.log import get_logger
-from ..outcome import ABANDON, ACK, Settlement
+from ..outcome import ACK
 from ..ports import Gateway, ProducerPort
-from ..retrying import TRIES, is_passing, pause, settle_all
-from ..subscription import MakeChannels, Subscription
+from ..retrying import TRIES, is_passing, pause
 from .folder import RecordedProgress, RedriveCounts, RedriveRecord, Silence, is_over
 from .rows import KEY_LENGTH, LedgerRows, entry_of, is_among, redriven
 
@@ -113,27 +111,27 @@ class RedriveMover:
 
     async def run(self) -> None:
         """Move; whatever happens, what was not sent is handed back."""
-        task = self._task
+        task, gateway = self._task, self._gateway
         await asyncio.to_thread(self._known.read, task.folder)
         self._chosen.note(self._known.take_started())
         record = await asyncio.to_thread(RedriveRecord, task.folder)
-        producer = self._gateway.producer(task.target)
+        producer = gateway.producer(task.target)
         sender = RedriveSender(producer, task.target, record, self._clock)
         sender.doubt(self._known.in_doubt)
-        reader = LeasedReader(
-            self._gateway, task.queue, lease_s=task.lease_s, batch=task.batch, clock=self._clock
-        )
+        lease = timedelta(seconds=task.lease_s)
+        leased = LeasedReader(gateway, task.queue, lease=lease, clock=self._clock, log=_log)
+        reader = DeadLetterReader(leased, gateway.capabilities, batch=task.batch, clock=self._clock)
         try:
-            async with reader:
+            async with leased:
                 await self._move(reader, sender, record)
-                self._count(held=len(reader))
+                self._count(held=len(leased))
         finally:
-            self._count(lost_leases=reader.lost_count)
+            self._count(lost_leases=leased.lost_count)
             await producer.aclose()
             record.close()
 
     async def _move(
-        self, reader: LeasedReader, sender: RedriveSender, record: RedriveRecord
+        self, reader: DeadLetterReader, sender: RedriveSender, record: RedriveRecord
     ) -> None:
         self._last_s = self._clock.now_s()
         while not self._stopping.is_set() and not await self._is_over(reader, record):
@@ -146,7 +144,7 @@ class RedriveMover:
             await self._read_others(record)
             await self._take(received, reader, sender, record)
 
-    async def _is_over(self, reader: LeasedReader, record: RedriveRecord) -> bool:
+    async def _is_over(self, reader: DeadLetterReader, record: RedriveRecord) -> bool:
         left = self._recount()
         if left > 0 and self._looks:
             await self._read_others(record)
@@ -159,7 +157,7 @@ class RedriveMover:
             silence = Silence(
                 look_count=self._looks,
                 since_s=self._clock.now_s() - self._last_s,
-                held_elsewhere=await self._held_elsewhere(len(reader)),
+                held_elsewhere=await self._held_elsewhere(len(reader.leased)),
             )
         task = self._task
         return is_over(left, silence, lease_s=task.lease_s, is_resumed=task.is_resumed)
@@ -180,7 +178,7 @@ class RedriveMover:
     async def _take(
         self,
         received: Sequence[Delivery],
-        reader: LeasedReader,
+        reader: DeadLetterReader,
         sender: RedriveSender,
         record: RedriveRecord,
     ) -> None:
@@ -211,11 +209,11 @@ class RedriveMover:
     async def _send(
         self,
         batch: Sequence[Delivery],
-        reader: LeasedReader,
+        reader: DeadLetterReader,
         sender: RedriveSender,
         record: RedriveRecord,
     ) -> None:
-        sent = await sender.send(batch, holds=reader.holds, stopping=self._stopping)
+        sent = await sender.send(batch, holds=reader.leased.holds, stopping=self._stopping)
         for delivery, at_s in sent.accepted.items():
             self._known.note_sent([entry_of(delivery)], at_s)
         refused = [entry_of(delivery) for delivery, _ in sent.refused]
@@ -228,7 +226,7 @@ class RedriveMover:
         await self._remove(list(sent.accepted), reader, record)
 
     async def _remove(
-        self, deliveries: Sequence[Delivery], reader: LeasedReader, record: RedriveRecord
+        self, deliveries: Sequence[Delivery], reader: DeadLetterReader, record: RedriveRecord
     ) -> None:
         task = self._task
         if not deliveries:
@@ -361,61 +359,18 @@ class Removal:
     error: GatewayError | None = None
 
 
-class LeasedReader:
-    """`async with Hand(…)`: at the end, whatever it still holds is handed back."""
+class DeadLetterReader:
+    """Receives and removes dead letters; the leased reader hands back what is left."""
 
     def __init__(
-        self, gateway: Gateway, queue: str, *, lease_s: float, batch: int, clock: Clock
+        self, leased: LeasedReader, can: Capabilities, *, batch: int, clock: Clock
     ) -> None:
-        can = gateway.capabilities
-        lease = timedelta(seconds=lease_s)
-        subscription = Subscription(
-            queue=queue, request=Message, lease=lease, make_channels=MakeChannels.ASSUME
-        )
-        self._port = gateway.consumer(subscription)
+        self.leased = leased
         self._clock = clock
-        self._chunk = can.settle_batch * can.max_settle_calls
         self._most = min(can.receive_batch, batch)
         self._poller_count = min(can.max_pollers, -(-batch // can.receive_batch))
-        self._book = LeaseBook(lease_s=lease_s, renew=True, max_lease_s=can.max_lease_s)
-        self._keeper = LeaseKeeper(
-            self._book,
-            self._port,
-            subscription,
-            batch=self._chunk,
-            clock=clock,
-            on_lost=self._lose,
-        )
-        self._keeping: asyncio.Task[None] | None = None
-        self.lost_count = 0
         self.is_full = False
         """The broker gives no more for as long as so many are held."""
-
-    def __len__(self) -> int:
-        return len(self._book)
-
-    async def __aenter__(self) -> Self:
-        self._keeping = asyncio.create_task(self._keeper.run(), name="redrive leases")
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if self._keeping is not None:
-                # An extension that is under way would hide again what has been handed back.
-                self._keeping.cancel()
-                await asyncio.wait([self._keeping])
-            await self._hand_back()
-        finally:
-            await self._port.aclose()
-
-    def holds(self, delivery: Delivery) -> bool:
-        """Whether its lease is still ours, as far as we know."""
-        return self._keeper.holds(delivery)
 
     async def receive(self) -> list[Delivery]:
         """What comes within a second. A broker that is away is asked again a few times, and then
@@ -425,13 +380,12 @@ class LeasedReader:
             try:
                 received = await self._receive()
             except GatewayError as error:
-                if attempt == TRIES and isinstance(error, Throttled) and len(self):
+                if attempt == TRIES and isinstance(error, Throttled) and len(self.leased):
                     self.is_full = True
                     break
                 if attempt == TRIES or not is_passing(error):
                     raise
             else:
-                self._keeper.watch(received)
                 return received
             await pause(attempt, self._clock)
         return []
@@ -442,23 +396,18 @@ class LeasedReader:
         What the broker owns again will be delivered again. What it could not be told of, it has
         been asked for a few times.
         """
-        held = [each for each in deliveries if self.holds(each)]
-        acks = [Settlement(each, ACK) for each in held]
-        refusals = await settle_all(self._port, acks, chunk=self._chunk, clock=self._clock)
-        refused = {each.delivery: each for each in refusals}
-        self.lost_count += sum(each.is_final for each in refusals)
-        for each in held:
-            if each not in refused or refused[each].is_final:
-                self._keeper.forget(each)
+        held = [each for each in deliveries if self.leased.holds(each)]
+        refused = await self.leased.settle(held, ACK)
         return Removal(
             gone=tuple(each for each in held if each not in refused),
-            error=next((each.error for each in refusals if not each.is_final), None),
+            error=next((each.error for each in refused.values() if not each.is_final), None),
         )
 
     async def _receive(self) -> list[Delivery]:
         # The others bring what is there at this moment, and never wait for more.
         waits_s = [_LOOK_S] + [0.0] * (self._poller_count - 1)
-        calls = [self._port.receive(max_count=self._most, wait_s=wait_s) for wait_s in waits_s]
+        receive = partial(self.leased.receive, max_count=self._most)
+        calls = [receive(wait_s=wait_s) for wait_s in waits_s]
         if len(calls) == 1:
             return list(await calls[0])
         answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -470,18 +419,6 @@ class LeasedReader:
         if failures and not received:
             raise failures[0]
         return received
-
-    async def _hand_back(self) -> None:
-        held = [Settlement(each, ABANDON) for each in self._book.held()]
-        unsettled = await settle_all(self._port, held, chunk=self._chunk, clock=self._clock)
-        kept = [each for each in unsettled if not each.is_final]
-        if kept:
-            # Their leases run out by themselves.
-            error = repr(kept[0].error)
-            _log.warning(vocabulary.SETTLE_FAILED, error=error, count=len(kept))
-
-    def _lose(self, delivery: Delivery) -> None:
-        self.lost_count += 1
 
 
 # Sender: batches on their way to the target, written down before and after.

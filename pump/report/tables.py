@@ -65,7 +65,7 @@ _SEEN = (
     ResultColumn("last_seen", TIME, "the last of them"),
 )
 _START = ResultColumn("start", TIME, "when the slot of time began")
-_TYPE = ResultColumn("type", TEXT, "type of the messages; empty when nobody named one")
+_TYPE = ResultColumn("type", TEXT, "type of the messages; empty where none was given")
 _QUEUE = ResultColumn("queue", TEXT, "where they were received")
 _REASON = ResultColumn("reason", TEXT, "why they were rejected")
 _FINGERPRINT = ResultColumn("fingerprint", TEXT, "the same for failures of one kind")

@@ -177,7 +177,7 @@ class JvmOutput:
         """The JVM has its end now; ours would keep the pipe open for ever."""
         os.close(self.fd)
 
-    def complaint(self) -> str:
+    def error_output(self) -> str:
         """The first lines of what was held back, without Java's stacks; may be empty."""
         with self._lock:
             lines = [line.rstrip() for line in self._held if not line[0].isspace()]

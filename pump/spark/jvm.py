@@ -88,8 +88,10 @@ def _session(master: str, settings: Mapping[str, str], gateway: Any) -> Any:
 
 
 def _not_started(master: str, source: str, said: str, output: JvmOutput) -> ConfigurationError:
-    complaint = output.complaint()
-    detail = said if said in complaint and said else "; ".join(filter(None, [said, complaint]))
+    error_output = output.error_output()
+    detail = (
+        said if said in error_output and said else "; ".join(filter(None, [said, error_output]))
+    )
     return ConfigurationError(
         "master",
         master,

@@ -88,7 +88,7 @@ class Held:
     """The store has committed the completion together with the handler's own work."""
 
 
-def claim_in_hand(inbox: Inbox) -> tuple[Context, Held]:
+def current_claim(inbox: Inbox) -> tuple[Context, Held]:
     """The claim on `inbox` under which the running handler runs."""
     context = current_context()
     if context is not None:

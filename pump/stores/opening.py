@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import aiosqlite
 
@@ -15,7 +14,6 @@ from ..clock import SYSTEM_CLOCK
 from ..errors import StorageFailed
 from ..tasks import in_thread
 
-_T = TypeVar("_T")
 BUSY_S = 5.0
 """How long a write waits for another process's."""
 _MAX_ATTEMPTS = 7
@@ -40,20 +38,6 @@ def translated(path: str) -> Iterator[None]:
         name = "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])
         remedy = _REMEDIES.get(name)
         raise StorageFailed(path, f"{remedy} ({error})" if remedy else str(error)) from error
-
-
-async def to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
-    """Await what must not be left half done; a cancellation is raised once it is over."""
-    task = asyncio.create_task(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not log that it was not
-        raise
 
 
 async def open_database(

@@ -7,11 +7,10 @@ as there is. The table is `pump_inbox`; the file is put into WAL mode.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
@@ -22,18 +21,9 @@ import attrs
 
 from ..errors import ConfigurationError, StorageFailed
 from ..outcome import DeferMessage
-from .inbox import AlreadyDone, Busy, Claim, Claimed, Held, check_retention, claim_in_hand
-from .opening import open_database, to_the_end, translated
-
-_PRUNE_EVERY = 256
-
-
-@attrs.frozen(eq=False)
-class _InboxConnections:
-    """Two, because a claim may die with the machine (as its handler does), a mark may not."""
-
-    claims: aiosqlite.Connection
-    marks: aiosqlite.Connection
+from .claims import ClaimConnections, ClaimsFile, atomic, path_of_a_file
+from .inbox import AlreadyDone, Busy, Claim, Claimed, Held, check_retention, current_claim
+from .opening import translated
 
 
 @attrs.define(eq=False)
@@ -58,20 +48,13 @@ class SqliteInbox:
     def __init__(
         self, path: str | os.PathLike[str], *, retention: timedelta = timedelta(days=7)
     ) -> None:
-        self._path = os.fspath(path)
-        if not self._path or self._path == ":memory:":
-            raise ConfigurationError(
-                "SqliteInbox.path", self._path, "name a file, or use MemoryInbox()"
-            )
+        self._path = path_of_a_file(path, field="SqliteInbox.path", instead="MemoryInbox()")
         self._retention = retention
         self._retention_s = check_retention("SqliteInbox.retention", retention)
         self._table = InboxTable(self._path)
-        self._connections: _InboxConnections | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = asyncio.Lock()
+        self._file = ClaimsFile(self._path, create=self._table.create, prune=_PRUNE)
         self._batch = _MarkBatch()
         self._transaction: object = None
-        self._until_prune = 0
 
     def __repr__(self) -> str:
         return f"SqliteInbox({self._path!r})"
@@ -87,7 +70,7 @@ class SqliteInbox:
 
     async def claim(self, key: str, *, owner: str, now_s: float, lease_s: float) -> Claim:
         async with self._opened() as files:
-            await self._prune_now_and_then(files, now_s)
+            await self._file.prune_now_and_then(files.claims, now_s)
             return await self._table.claim(files.claims, key, owner, now_s=now_s, lease_s=lease_s)
 
     async def extend(self, key: str, *, owner: str, now_s: float, lease_s: float) -> bool:
@@ -102,7 +85,7 @@ class SqliteInbox:
             # fails, the next one tries: to write a mark twice does no harm.
             if not batch.is_written:
                 self._batch = _MarkBatch()
-                async with self._table.atomic(files.marks):
+                async with atomic(files.marks, self._path):
                     await self._table.complete(files.marks, batch.marks)
                 batch.is_written = True
 
@@ -112,11 +95,8 @@ class SqliteInbox:
 
     async def aclose(self) -> None:
         """Close the file; a later use opens it again."""
-        async with self._alone():
-            files, self._connections = self._connections, None
-            if files is not None:
-                await files.claims.close()
-                await files.marks.close()
+        self._require_outside()
+        await self._file.aclose()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[aiosqlite.Connection]:
@@ -128,9 +108,9 @@ class SqliteInbox:
         fenced off: `DeferMessage` is raised before the block runs. Whatever the handler does
         after the block is not repeated if it fails. Writers take turns, so keep the block short.
         """
-        context, held = claim_in_hand(self)
+        context, held = current_claim(self)
         async with self._opened() as files:
-            async with self._table.atomic(files.marks):
+            async with atomic(files.marks, self._path):
                 await self._fence(files.marks, held, context.clock.time_s())
                 with self._marked_as_inside():
                     yield files.marks
@@ -166,43 +146,18 @@ class SqliteInbox:
             self._transaction = None
             _inside.reset(token)
 
-    @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[_InboxConnections]:
-        async with self._alone():
-            files = self._connections
-            yield files if files is not None else await to_the_end(self._open())
+    def _opened(self) -> AbstractAsyncContextManager[ClaimConnections]:
+        self._require_outside()
+        return self._file.opened()
 
-    def _alone(self) -> asyncio.Lock:
+    def _require_outside(self) -> None:
         if self._transaction is not None and _inside.get() is self._transaction:
             raise StorageFailed(
                 self._path, "its transaction is open around this; do this after the block"
             )
-        # A lock belongs to one loop, and a module's inbox may outlive several.
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop, self._lock = loop, asyncio.Lock()
-        return self._lock
-
-    async def _open(self) -> _InboxConnections:
-        marks = await open_database(self._path, synchronous="FULL")
-        try:
-            await self._table.create(marks)
-            claims = await open_database(self._path, synchronous="NORMAL")
-        except BaseException:
-            await marks.close()
-            raise
-        self._connections = _InboxConnections(claims, marks)
-        return self._connections
-
-    async def _prune_now_and_then(self, files: _InboxConnections, now_s: float) -> None:
-        self._until_prune -= 1
-        if self._until_prune < 0:
-            self._until_prune = _PRUNE_EVERY
-            # More than can have come since the last time, so that the table shrinks again.
-            await self._table.prune(files.claims, now_s=now_s, max_count=4 * _PRUNE_EVERY)
 
 
-# The table of a SQLite inbox: one statement an operation, its own transaction but for `atomic`.
+# The table of a SQLite inbox: one statement an operation, its own transaction but inside `atomic`.
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pump_inbox (
@@ -324,25 +279,6 @@ class InboxTable:
     async def release(self, connection: aiosqlite.Connection, key: str, owner: str) -> None:
         """Remove a claim of the owner's, never a mark."""
         await self.run(connection, _RELEASE, key, owner)
-
-    async def prune(
-        self, connection: aiosqlite.Connection, *, now_s: float, max_count: int
-    ) -> None:
-        """Remove expired rows, so many at most that no caller waits long."""
-        await self.run(connection, _PRUNE, now_s, max_count)
-
-    @asynccontextmanager
-    async def atomic(self, connection: aiosqlite.Connection) -> AsyncIterator[None]:
-        """Commit what the block writes at its end, or nothing of it."""
-        try:
-            await self.run(connection, "BEGIN IMMEDIATE")
-            yield
-            await self.run(connection, "COMMIT")
-        except BaseException:
-            # Also after a cancelled BEGIN or COMMIT, which the thread still carries out.
-            with suppress(sqlite3.Error):
-                await connection.execute("ROLLBACK")
-            raise
 
     async def look(self, connection: aiosqlite.Connection, key: str) -> InboxRow | None:
         """What is known of the key, expired or not."""

@@ -81,13 +81,13 @@ async def run(task: ProcessTask) -> ProcessAnswer:
         )
         try:
             async with asyncio.timeout(LIMIT_S):
-                answer, complaint = await process.communicate(job)
+                answer, error_output = await process.communicate(job)
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
     if process.returncode:
-        raise RuntimeError(f"in another process: {complaint.decode(errors='replace')[-2000:]}")
+        raise RuntimeError(f"in another process: {error_output.decode(errors='replace')[-2000:]}")
     found: ProcessAnswer = pickle.loads(answer)
     return found
 

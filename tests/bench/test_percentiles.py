@@ -1,7 +1,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from pump.bench.report import percentile, spread_of
+from pump.bench.report import spread_of
+from pump.percentiles import percentile
 
 DURATIONS = st.lists(st.floats(min_value=0, max_value=1e6), min_size=1, max_size=200)
 SHARES = st.floats(min_value=0, max_value=1)

@@ -277,7 +277,7 @@ def test_where_nobody_can_be_asked_no_handler_runs_without_yes(pump: Pump, greet
     result = pump("bench", "greeting:app", "--body", ADA)
 
     assert result.exit_code == 2
-    assert "nobody is here to ask; add --yes" in result.stderr
+    assert "there is no terminal to ask on; add --yes" in result.stderr
     assert "Hello" not in result.output
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from .conftest import Pump, Write
-from .crews import crew_of
 from .local_queues import send, visible_count
 from .test_run import an_app
+from .worker_groups import workers_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -46,13 +46,13 @@ def test_when_the_queues_are_empty_then_until_empty_ends_all_and_the_sum_is_told
     send(folder, *names("r", "w"), queue="work")
 
     # when two processes work on them
-    with crew_of(2, folder, "--until-empty") as crew:
-        code = crew.wait()
+    with workers_of(2, folder, "--until-empty") as workers:
+        code = workers.wait()
 
         # then each has handled one, and every line says which process wrote it
         assert code == 0
-        assert crew.handled() == ["met", "met"]
-        events = crew.all_events()
+        assert workers.handled() == ["met", "met"]
+        events = workers.all_events()
         settled = [event for event in events if event["event"] == "message.settled"]
         assert sorted(event["process"] for event in settled) == [1, 2]
         assert all("process" in each for each in events if each["logger"] == "pump.loop")
@@ -78,18 +78,18 @@ def test_when_signalled_then_what_was_started_finishes_in_every_process(
     for gate in ("one", "two"):
         os.mkfifo(folder / gate)
     send(folder, *names("one", "two", "three"), queue="work")
-    with crew_of(2, folder) as crew:
-        crew.until("started", 2)
+    with workers_of(2, folder) as workers:
+        workers.until("started", 2)
 
         # when they are told to stop, and only then allowed to finish
-        crew.signal(number)
-        crew.until("drain.started", 2)
+        workers.signal(number)
+        workers.until("drain.started", 2)
         for gate in ("one", "two"):
             (folder / gate).write_text("go")
 
         # then the work is done, and the rest untouched
-        assert crew.wait() == 0
-        assert crew.handled() == ["finished", "finished"]
+        assert workers.wait() == 0
+        assert workers.handled() == ["finished", "finished"]
     assert visible_count(folder, "work") == 1
 
 
@@ -103,20 +103,20 @@ def test_when_every_process_is_signalled_at_once_then_that_drains_and_does_not_s
 """
     write("app.py", a_telling_app(handle, settings=ONE_AT_A_TIME))
     os.mkfifo(folder / "gate")
-    with crew_of(2, folder) as crew:
-        pids = crew.ready(2)
+    with workers_of(2, folder) as workers:
+        pids = workers.ready(2)
         send(folder, *names("one"), queue="work")
-        crew.until("started")
+        workers.until("started")
 
         # As systemd does, which signals all processes of a unit.
         for pid in pids.values():
             os.kill(pid, signal.SIGTERM)
-        crew.signal()
-        crew.until("drain.started", 2)
+        workers.signal()
+        workers.until("drain.started", 2)
         (folder / "gate").write_text("go")
 
-        assert crew.wait() == 0
-        assert crew.handled() == ["finished"]
+        assert workers.wait() == 0
+        assert workers.handled() == ["finished"]
 
 
 def test_when_signalled_twice_then_all_stop_at_once_with_130_and_hand_their_messages_back(
@@ -128,14 +128,14 @@ def test_when_signalled_twice_then_all_stop_at_once_with_130_and_hand_their_mess
 """
     write("app.py", a_telling_app(handle, settings=ONE_AT_A_TIME))
     send(folder, *names("one", "two"), queue="work")
-    with crew_of(2, folder) as crew:
-        crew.until("started", 2)
+    with workers_of(2, folder) as workers:
+        workers.until("started", 2)
 
-        crew.signal()
-        crew.until("drain.started", 2)
-        crew.signal()
+        workers.signal()
+        workers.until("drain.started", 2)
+        workers.signal()
 
-        assert crew.wait() == 130
+        assert workers.wait() == 130
     assert visible_count(folder, "work") == 2
 
 
@@ -150,21 +150,21 @@ def test_when_a_process_hears_nothing_then_the_third_signal_kills_it(
 """
     write("app.py", a_telling_app(handle, settings=ONE_AT_A_TIME))
     os.mkfifo(folder / "gate")
-    with crew_of(2, folder) as crew:
-        crew.ready(2)
+    with workers_of(2, folder) as workers:
+        workers.ready(2)
         send(folder, *names("one"), queue="work")
-        [started] = crew.until("started")
+        [started] = workers.until("started")
 
         # when it is told twice, which only the other one hears, and a third time
-        crew.signal()
-        crew.until("process.ended")
+        workers.signal()
+        workers.until("process.ended")
         # Two of a kind could arrive as one.
-        crew.signal(signal.SIGTERM)
-        crew.signal(signal.SIGINT)
+        workers.signal(signal.SIGTERM)
+        workers.signal(signal.SIGINT)
 
         # then it is gone, and its message comes again
-        assert crew.wait() == 130
-        [*_, last] = [each for each in crew.all_events() if each["event"] == "process.ended"]
+        assert workers.wait() == 130
+        [*_, last] = [each for each in workers.all_events() if each["event"] == "process.ended"]
         assert (last["process"], last["reason"]) == (started["process"], "SIGKILL")
     assert visible_count(folder, "work") == 1
 
@@ -180,20 +180,20 @@ def test_when_the_supervisor_is_killed_then_its_processes_drain_and_end(
 """
     write("app.py", a_telling_app(handle, settings=ONE_AT_A_TIME))
     os.mkfifo(folder / "gate")
-    with crew_of(2, folder) as crew:
-        crew.ready(2)
+    with workers_of(2, folder) as workers:
+        workers.ready(2)
         send(folder, *names("one"), queue="work")
-        crew.until("started")
+        workers.until("started")
 
         # when the supervisor dies
-        crew.signal(signal.SIGKILL)
-        crew.until("drain.started", 2)
+        workers.signal(signal.SIGKILL)
+        workers.until("drain.started", 2)
         (folder / "gate").write_text("go")
 
         # then what was started finishes, and nobody is left
-        assert crew.wait() == -signal.SIGKILL
-        assert crew.handled() == ["finished"]
-        lost = [each for each in crew.all_events() if each["event"] == "supervisor.lost"]
+        assert workers.wait() == -signal.SIGKILL
+        assert workers.handled() == ["finished"]
+        lost = [each for each in workers.all_events() if each["event"] == "supervisor.lost"]
         assert sorted(each["process"] for each in lost) == [1, 2]
     assert visible_count(folder, "work") == 0
 
@@ -220,9 +220,9 @@ def test_when_the_app_cannot_run_then_that_is_said_once_and_its_exit_code_is_the
 ) -> None:
     write("app.py", text)
 
-    with crew_of(3, folder) as crew:
-        assert crew.wait() == code
-        lines = crew.plain_lines()
+    with workers_of(3, folder) as workers:
+        assert workers.wait() == code
+        lines = workers.plain_lines()
 
     assert sum(line.startswith("error: ") for line in lines) == 1
     assert words in "\n".join(lines)
@@ -234,9 +234,9 @@ def test_when_the_app_can_run_only_once_then_the_second_process_ends_the_run(
     start = "import os; os.mkdir('mine')"
     write("app.py", a_telling_app(ECHO, start=start))
 
-    with crew_of(2, folder) as crew:
-        assert crew.wait() == 3
-        lines = crew.plain_lines()
+    with workers_of(2, folder) as workers:
+        assert workers.wait() == 3
+        lines = workers.plain_lines()
 
     errors = [line for line in lines if line.startswith("error: ")]
     assert errors == [

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from .conftest import Write
-from .crews import Crew, crew_of, get, kill, post, text_at, until, until_status
 from .local_queues import send, visible_count
 from .programs import PATIENCE_S, PUMP, environment
 from .test_processes import ECHO, ONE_AT_A_TIME, a_telling_app, names
+from .worker_groups import WorkerGroup, get, kill, post, text_at, until, until_status, workers_of
 
 pytestmark = pytest.mark.timeout(300)
 
 
-def settled(crew: Crew, count: int) -> None:
+def settled(workers: WorkerGroup, count: int) -> None:
     """Wait until so many more messages are done."""
-    crew.until("message.settled", count, status="processed")
+    workers.until("message.settled", count, status="processed")
 
 
 def test_when_a_process_is_killed_then_another_takes_its_place_and_nothing_is_lost(
@@ -38,24 +38,24 @@ def test_when_a_process_is_killed_then_another_takes_its_place_and_nothing_is_lo
 """
     write("app.py", a_telling_app(handle, settings=ONE_AT_A_TIME))
     os.mkfifo(folder / "gate")
-    with crew_of(2, folder) as crew:
-        before = crew.ready(2)
+    with workers_of(2, folder) as workers:
+        before = workers.ready(2)
         send(folder, *names("one"), queue="work")
-        [started] = crew.until("started")
+        [started] = workers.until("started")
         number = started["process"]
 
         # when it is killed
         kill(before[number])
 
         # then the other one, or its successor, handles the message
-        [died] = crew.until("process.died")
+        [died] = workers.until("process.died")
         assert (died["process"], died["reason"]) == (number, "SIGKILL")
-        after = crew.ready(1)
+        after = workers.ready(1)
         assert after.keys() == {number}
         assert after[number] not in before.values()
-        crew.program.out.wait_for("handled one")
-        assert crew.end() == 0
-        assert crew.handled() == ["handled one"]
+        workers.program.out.wait_for("handled one")
+        assert workers.end() == 0
+        assert workers.handled() == ["handled one"]
     assert visible_count(folder, "work") == 0
 
 
@@ -63,31 +63,31 @@ def test_when_hung_up_then_every_process_is_replaced_and_messages_go_on_being_ha
     write: Write, folder: Path
 ) -> None:
     write("app.py", a_telling_app(ECHO))
-    with crew_of(2, folder) as crew:
-        before = crew.ready(2)
+    with workers_of(2, folder) as workers:
+        before = workers.ready(2)
         send(folder, *names("before"), queue="work")
-        settled(crew, 1)
+        settled(workers, 1)
 
         # when it is told to restart, and messages come all the while
         # Of another length: Python tells a file that is a second younger by that only.
         write("app.py", a_telling_app(ECHO.replace("handled", "newly-handled")))
-        crew.signal(signal.SIGHUP)
-        crew.until("restart.started")
+        workers.signal(signal.SIGHUP)
+        workers.until("restart.started")
         send(folder, *names("while starting"), queue="work")
-        after = crew.ready(1)
+        after = workers.ready(1)
         send(folder, *names("half way"), queue="work")
-        after |= crew.ready(1)
-        crew.until("restart.completed")
+        after |= workers.ready(1)
+        workers.until("restart.completed")
         send(folder, *names("after"), queue="work")
-        crew.program.out.wait_for("newly-handled after")
+        workers.program.out.wait_for("newly-handled after")
 
         # then all are new, none of the old ones left before its successor was ready, and no
         # more than one was there at a time beside as many as before
-        assert crew.end() == 0
+        assert workers.end() == 0
         assert after.keys() == before.keys()
         assert not set(after.values()) & set(before.values())
-        assert _most_at_once(crew) == 3
-        handled = crew.handled()
+        assert _most_at_once(workers) == 3
+        handled = workers.handled()
         assert {line.split(" ", 1)[1] for line in handled} == {
             *("before", "while starting", "half way", "after")
         }
@@ -95,12 +95,12 @@ def test_when_hung_up_then_every_process_is_replaced_and_messages_go_on_being_ha
     assert visible_count(folder, "work") == 0
 
 
-def _most_at_once(crew: Crew) -> int:
+def _most_at_once(workers: WorkerGroup) -> int:
     """How many processes there were at once; none is missed while the run goes on."""
     alive = most = 0
     ready: set[int] = set()
     is_ending = False
-    for event in crew.all_events():
+    for event in workers.all_events():
         match event["event"]:
             case "process.started":
                 alive += 1
@@ -121,17 +121,17 @@ def test_when_every_process_is_hung_up_at_once_then_they_are_replaced_and_none_d
     write: Write, folder: Path
 ) -> None:
     write("app.py", a_telling_app(ECHO))
-    with crew_of(2, folder) as crew:
-        before = crew.ready(2)
+    with workers_of(2, folder) as workers:
+        before = workers.ready(2)
 
         # As `systemctl kill -s HUP` does, which signals all processes of a unit.
         for pid in before.values():
             os.kill(pid, signal.SIGHUP)
-        crew.signal(signal.SIGHUP)
-        crew.until("restart.completed")
+        workers.signal(signal.SIGHUP)
+        workers.until("restart.completed")
 
-        assert crew.end() == 0
-        events = crew.all_events()
+        assert workers.end() == 0
+        events = workers.all_events()
         assert not [each for each in events if each["event"] == "process.died"]
         ended = [each["reason"] for each in events if each["event"] == "process.ended"]
         assert ended == ["exit code 0"] * 4
@@ -142,17 +142,17 @@ def test_when_hung_up_with_an_app_that_is_broken_then_the_old_processes_go_on(
     write: Write, folder: Path
 ) -> None:
     write("app.py", a_telling_app(ECHO))
-    with crew_of(2, folder) as crew:
-        crew.ready(2)
+    with workers_of(2, folder) as workers:
+        workers.ready(2)
 
         write("app.py", "app = (")
-        crew.signal(signal.SIGHUP)
-        crew.until("restart.abandoned")
+        workers.signal(signal.SIGHUP)
+        workers.until("restart.abandoned")
 
         send(folder, *names("all the same"), queue="work")
-        settled(crew, 1)
-        assert crew.end() == 0
-        assert crew.handled() == ["handled all the same"]
+        settled(workers, 1)
+        assert workers.end() == 0
+        assert workers.handled() == ["handled all the same"]
 
 
 @pytest.mark.slow
@@ -164,16 +164,16 @@ def test_when_a_process_meets_too_many_unacceptable_messages_then_it_is_not_rest
 """
     limit = "unacceptable_limit=UnacceptableLimit(count=1), concurrency=1, prefetch=0"
     write("app.py", a_telling_app(handle, settings=limit))
-    with crew_of(2, folder) as crew:
-        crew.ready(2)
+    with workers_of(2, folder) as workers:
+        workers.ready(2)
 
         # One after the other: each of them meets one.
         for _ in range(2):
             send(folder, *names("bad"), queue="work")
-            crew.until("process.ended", reason="exit code 5")
+            workers.until("process.ended", reason="exit code 5")
 
-        assert crew.wait() == 5
-        assert not [each for each in crew.all_events() if each["event"] == "process.died"]
+        assert workers.wait() == 5
+        assert not [each for each in workers.all_events() if each["event"] == "process.died"]
 
 
 def test_health_is_that_of_all_processes_together(write: Write, folder: Path) -> None:
@@ -182,12 +182,12 @@ def test_health_is_that_of_all_processes_together(write: Write, folder: Path) ->
     write("app.py", a_telling_app(ECHO, settings="concurrency=3", start=start))
     os.mkfifo(folder / "gate")
     served = ("--health=0", "--telemetry=prometheus:0")
-    with crew_of(2, folder, *served) as crew:
-        url = crew.address()
-        metrics = crew.address("metrics.served")
-        pids = crew.ready(2)
+    with workers_of(2, folder, *served) as workers:
+        url = workers.address()
+        metrics = workers.address("metrics.served")
+        pids = workers.ready(2)
         send(folder, *names(*range(20)), queue="work")
-        settled(crew, 20)
+        settled(workers, 20)
 
         # the sums are those of all
         found = until(lambda: get(f"{url}/health"), lambda _, found: found["ready"])
@@ -207,16 +207,16 @@ def test_health_is_that_of_all_processes_together(write: Write, folder: Path) ->
         # a process that has died is missed, and what it had done is not forgotten
         write("hold", "")
         kill(pids[2])
-        crew.until("process.died")
+        workers.until("process.died")
         assert done in text_at(metrics)
         found = until(lambda: get(f"{url}/readyz"), lambda _, found: len(found["reasons"]) == 1)
         assert found["ready"] is False
         assert found["reasons"][0].startswith("process 2: it ")
         (folder / "gate").write_text("go")
-        crew.ready(1)
+        workers.ready(1)
         until_status(f"{url}/readyz", 200)
         assert done in text_at(metrics)
-        assert crew.end() == 0
+        assert workers.end() == 0
 
 
 @pytest.mark.slow
@@ -230,11 +230,11 @@ def test_when_a_process_does_not_answer_then_the_whole_is_not_alive_until_it_doe
 """
     write("app.py", a_telling_app(handle, settings=ONE_AT_A_TIME))
     os.mkfifo(folder / "gate")
-    with crew_of(2, folder, "--health=0") as crew:
-        url = crew.address()
-        crew.ready(2)
+    with workers_of(2, folder, "--health=0") as workers:
+        url = workers.address()
+        workers.ready(2)
         send(folder, *names("one"), queue="work")
-        [started] = crew.until("started")
+        [started] = workers.until("started")
 
         # then it is missed, until it is done
         why = f"process {started['process']}: it does not answer"
@@ -242,18 +242,18 @@ def test_when_a_process_does_not_answer_then_the_whole_is_not_alive_until_it_doe
         assert found["live"] is False
         until(lambda: get(f"{url}/readyz"), lambda _, found: found["reasons"] == [why])
         (folder / "gate").write_text("go")
-        settled(crew, 1)
+        settled(workers, 1)
         until_status(f"{url}/livez", 200)
-        assert crew.end() == 0
+        assert workers.end() == 0
 
 
 def test_what_is_asked_of_a_subscription_is_done_by_every_process_and_those_to_come(
     write: Write, folder: Path
 ) -> None:
     write("app.py", a_telling_app(ECHO))
-    with crew_of(2, folder, "--control=0") as crew:
-        work = f"{crew.address('control.served')}/subscriptions/work"
-        pids = crew.ready(2)
+    with workers_of(2, folder, "--control=0") as workers:
+        work = f"{workers.address('control.served')}/subscriptions/work"
+        pids = workers.ready(2)
 
         # when a subscription is paused and scaled, and a process dies
         assert post(f"{work}/pause")[1]["state"] == "paused"
@@ -262,14 +262,14 @@ def test_what_is_asked_of_a_subscription_is_done_by_every_process_and_those_to_c
             lambda _, found: found.get("concurrency") == 8,
         )
         kill(pids[1])
-        crew.ready(1)
+        workers.ready(1)
 
         # then the one in its place has been told, too
         found = until(lambda: get(work), lambda _, found: found.get("concurrency") == 8)
         assert (found["state"], found["asked"]) == ("paused", "pause")
         send(folder, *names("one"), queue="work")
         assert post(f"{work}/resume")[1]["state"] == "running"
-        settled(crew, 1)
+        settled(workers, 1)
 
         # and what makes no sense, or is not there, is refused
         assert post(f"{work}/scale", {"concurrency": 0})[0] == 422
@@ -279,7 +279,7 @@ def test_what_is_asked_of_a_subscription_is_done_by_every_process_and_those_to_c
         # and all end when the whole is drained
         status, found = post(f"{work.removesuffix('/subscriptions/work')}/drain")
         assert (status, found["draining"]) == (202, True)
-        assert crew.wait() == 0
+        assert workers.wait() == 0
 
 
 @pytest.mark.slow
@@ -290,23 +290,23 @@ def test_what_is_asked_during_a_restart_is_done_by_the_process_that_is_starting(
     start = "import os\nif os.path.exists('hold'): open('gate').read()"
     write("app.py", a_telling_app(ECHO, start=start))
     os.mkfifo(folder / "gate")
-    with crew_of(1, folder, "--control=0") as crew:
-        work = f"{crew.address('control.served')}/subscriptions/work"
-        crew.ready(1)
+    with workers_of(1, folder, "--control=0") as workers:
+        work = f"{workers.address('control.served')}/subscriptions/work"
+        workers.ready(1)
         write("hold", "")
-        crew.signal(signal.SIGHUP)
-        crew.until("process.started")
+        workers.signal(signal.SIGHUP)
+        workers.until("process.started")
 
         # when a subscription is paused before that one has the place
         until(lambda: post(f"{work}/pause"), lambda status, _: status == 200)
         (folder / "gate").write_text("go")
-        crew.ready(1)
-        crew.until("restart.completed")
+        workers.ready(1)
+        workers.until("restart.completed")
 
         # then it is paused there as well
         found = until(lambda: get(work), lambda status, _: status == 200)
         assert (found["state"], found["asked"]) == ("paused", "pause")
-        assert crew.end() == 0
+        assert workers.end() == 0
 
 
 @pytest.mark.slow

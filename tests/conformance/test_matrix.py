@@ -11,11 +11,11 @@ import pytest
 from gateways.s3 import S3Gateway
 from pump import Message, Subscription
 from pump.capabilities import Capabilities
-from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError, UnsupportedOperation
 from pump.loop.reporting import PumpStats, Reporter
 from pump.ports import Gateway, SessionGateway
 from pump.runtime import check_support
+from pump.services import Services
 from pump.session import Sessions
 from pump.subscription import MakeChannels, QueueSpec
 from pump.testing.contract import __file__ as contract
@@ -40,8 +40,9 @@ async def accept(gateway: Gateway, session: str | None) -> None:
         await gateway.admin().ensure(QueueSpec(name="orders"), MakeChannels.CREATE)
     if session is not None and isinstance(gateway, SessionGateway):
         await gateway.accept_session(subscription(), session, wait_s=0.0)
-    reporter = Reporter(subscription(), PumpStats(), None)
-    sessions = Sessions(gateway, subscription(), None, SYSTEM_CLOCK, reporter=reporter)  # type: ignore[arg-type]
+    services = Services()
+    reporter = Reporter(subscription(), PumpStats(), None, services=services)
+    sessions = Sessions(gateway, subscription(), None, reporter=reporter, services=services)  # type: ignore[arg-type]
     await sessions.accept(session, 0.0)
 
 

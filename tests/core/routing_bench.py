@@ -15,6 +15,7 @@ from pump.message import Message
 from pump.observability.telemetry import Counters
 from pump.outcome import RejectionReason
 from pump.rejection import RejectionRouter
+from pump.services import Services
 from pump.stores.spill import MemorySpill, SpilledMessage
 from pump.testing.builders import a_subscription
 from pump.testing.virtual_clock import VirtualClock
@@ -68,7 +69,7 @@ class Bench:
             a_subscription(**subscription),
             producer_of=self._producer_of,
             spill=self.spill,
-            clock=self.clock,
+            services=Services(clock=self.clock),
             counters=self.counters,
         )
 

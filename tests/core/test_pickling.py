@@ -24,6 +24,7 @@ STAYS_HERE = {
     "PumpParts",
     "Registration",
     "RuntimeParts",
+    "Services",
 }
 FROZEN = (attrs.exceptions.FrozenInstanceError, AttributeError)
 PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)

@@ -290,9 +290,9 @@ async def test_a_full_disk_is_a_storage_failure_and_nothing_is_accepted_unseen(
     """T6: an ordinary failure, so the message is tried again."""
     async with SqliteNonces(path) as store:
         await claim(store, N, "a")
-        assert store._connections is not None
+        assert store._file._connections is not None
         # SQLite itself refuses to grow, with the error of a full disk.
-        for connection in (store._connections.claims, store._connections.marks):
+        for connection in (store._file._connections.claims, store._file._connections.marks):
             await connection.execute("PRAGMA max_page_count=1")
 
         with pytest.raises(StorageFailed, match="the disk is full"):

@@ -120,9 +120,9 @@ async def test_when_an_app_closes_then_what_was_settled_last_is_on_the_disk(
 
 async def rows(store: SqliteNonces) -> AsyncIterator[tuple[int, str]]:
     await store.claim(b"x", holder="x", now_s=0.0, until_s=0.0)
-    assert store._connections is not None
+    assert store._file._connections is not None
     query = "SELECT is_done, holder FROM pump_nonces WHERE holder != 'x'"
-    for is_done, holder in await store._connections.claims.execute_fetchall(query):
+    for is_done, holder in await store._file._connections.claims.execute_fetchall(query):
         yield is_done, holder
 
 

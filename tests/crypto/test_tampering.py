@@ -261,7 +261,7 @@ async def test_when_a_message_is_bound_to_a_queue_then_it_opens_from_no_other(
 
     assert await bound.open(sealed, queue="pay") == MESSAGE
     for elsewhere in (bound, unbound):
-        with pytest.raises(SealedForAnotherQueue, match=r"sealed for queue 'pay'.*'refund'"):
+        with pytest.raises(SealedForAnotherQueue, match=r"encrypted for queue 'pay'.*'refund'"):
             await elsewhere.open(faked, queue="refund")
     assert await morgue.open(sealed, queue="pay-dead") == MESSAGE
     assert await bound.open(await unbound.seal(queue="pay"), queue="refund") == MESSAGE

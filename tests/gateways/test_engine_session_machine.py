@@ -256,7 +256,7 @@ def _copies(records: Iterable[Record]) -> list[Record]:
     batches: dict[str, LeaseBatch] = {}
     copies = []
     for record in records:
-        copy = attrs.evolve(record, domain=None, batch=None, is_offered=False)
+        copy = attrs.evolve(record, ordering_group=None, batch=None, is_offered=False)
         if record.batch is not None:
             batch = record.batch
             copy.batch = batches.setdefault(

@@ -87,11 +87,11 @@ def test_when_the_limits_are_chosen_then_they_are_kept() -> None:
 def test_when_a_restart_would_not_help_then_nobody_is_killed(found: SubscriptionHealth) -> None:
     watchdog = Watchdog(OPTIONS)
 
-    assert [watchdog.complaints([found], moment) for moment in (0.0, 1e6)] == [[], []]
+    assert [watchdog.problems([found], moment) for moment in (0.0, 1e6)] == [[], []]
 
 
 def test_when_pumps_break_on_and_on_then_a_restart_is_asked_for() -> None:
-    [complaint] = Watchdog(OPTIONS).complaints([health(state="failed", failing_s=301.0)], 0.0)
+    [complaint] = Watchdog(OPTIONS).problems([health(state="failed", failing_s=301.0)], 0.0)
 
     assert complaint == "orders: has been breaking for 301 s"
 
@@ -100,8 +100,8 @@ def test_when_it_is_stuck_at_every_look_for_a_minute_then_a_restart_is_asked_for
     watchdog = Watchdog(OPTIONS)
     stuck = health(is_stuck=True)
 
-    assert [watchdog.complaints([stuck], moment) for moment in (0.0, 30.0, 60.0)] == [[], [], []]
-    assert watchdog.complaints([stuck], 61.0) == ["orders: has not tried to receive for 61 s"]
+    assert [watchdog.problems([stuck], moment) for moment in (0.0, 30.0, 60.0)] == [[], [], []]
+    assert watchdog.problems([stuck], 61.0) == ["orders: has not tried to receive for 61 s"]
 
 
 def test_when_messages_are_in_flight_and_nothing_handles_them_then_a_restart_is_asked_for() -> None:
@@ -109,8 +109,8 @@ def test_when_messages_are_in_flight_and_nothing_handles_them_then_a_restart_is_
     watchdog = Watchdog(OPTIONS)
     idle = health(unattended=2)
 
-    assert watchdog.complaints([idle], 0.0) == []
-    assert watchdog.complaints([idle], 61.0) == [
+    assert watchdog.problems([idle], 0.0) == []
+    assert watchdog.problems([idle], 61.0) == [
         "orders: has had 2 messages in flight that nothing handles for 61 s"
     ]
 
@@ -119,7 +119,7 @@ def test_when_it_was_seen_receiving_in_between_then_it_is_not_stuck() -> None:
     watchdog = Watchdog(OPTIONS)
     for moment in range(0, 600, 10):
         found = health(is_stuck=moment % 50 != 0)
-        assert watchdog.complaints([found], float(moment)) == []
+        assert watchdog.problems([found], float(moment)) == []
 
 
 # -- errors -------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def test_when_spark_does_not_start_then_its_first_words_are_the_complaint(
     output = JvmOutput()
     said(output, NOISE + b"Invalid heap size\n\tat java.x\n\nError: could not\nError: a\nb\n")
 
-    assert output.complaint() == "Invalid heap size / Error: could not / Error: a"
+    assert output.error_output() == "Invalid heap size / Error: could not / Error: a"
     assert capsys.readouterr().err == ""
 
 

@@ -99,12 +99,12 @@ async def test_when_a_settlement_is_tried_again_then_there_is_one_row(rig: Rig) 
         for _ in range(2):
             with pytest.raises(ConnectionFailed):
                 await bench.port.settle(results)
-        held = bench.gate.in_hand
+        held = bench.gate.in_flight
 
         await bench.port.settle(results)
 
         assert bench.statuses() == [(sent, "processed")]
-        assert (held, bench.gate.in_hand) == (1, 0)
+        assert (held, bench.gate.in_flight) == (1, 0)
     assert rig.rows() == [(sent, "processed", 1)]
 
 
@@ -271,7 +271,7 @@ async def test_when_a_lease_is_lost_then_there_is_room_again_and_a_row(rig: Rig)
         bench.ledger.record(event)
         bench.gateway.note(event)
 
-        assert bench.gate.in_hand == 0
+        assert bench.gate.in_flight == 0
         assert len(await bench.receive()) == 1
 
     assert held.message.id == sent
@@ -325,4 +325,4 @@ async def test_when_a_port_is_closed_then_nothing_of_it_is_in_hand(rig: Rig) -> 
         )
         bench.gateway.note(late)
 
-        assert (len(held), bench.port.held, bench.gate.in_hand) == (3, 0, 0)
+        assert (len(held), bench.port.held, bench.gate.in_flight) == (3, 0, 0)

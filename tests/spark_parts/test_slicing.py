@@ -58,7 +58,7 @@ def test_when_there_are_several_queues_then_their_depths_add_up() -> None:
     assert depth.total == 66
 
 
-BUSY = TaskState(in_hand=3, quiet_s=0.01)
+BUSY = TaskState(in_flight=3, quiet_s=0.01)
 IDLE = TaskState(quiet_s=QUIET_S)
 
 
@@ -71,13 +71,13 @@ IDLE = TaskState(quiet_s=QUIET_S)
         (attrs.evolve(BUSY, has_time=False), TaskEnd.TIME),
         (IDLE, None),
         (attrs.evolve(IDLE, ready=0), TaskEnd.EMPTY),
-        (attrs.evolve(IDLE, ready=0, in_flight=2), None),
-        (attrs.evolve(IDLE, ready=0, in_flight=2, empty_looks=1), TaskEnd.EMPTY),
+        (attrs.evolve(IDLE, ready=0, in_flight_elsewhere=2), None),
+        (attrs.evolve(IDLE, ready=0, in_flight_elsewhere=2, empty_looks=1), TaskEnd.EMPTY),
         (attrs.evolve(IDLE, ready=4), None),
         (attrs.evolve(IDLE, ready=4, quiet_s=SILENT_S), None),
         (attrs.evolve(IDLE, ready=4, quiet_s=SILENT_S, empty_looks=1), TaskEnd.EMPTY),
         (attrs.evolve(IDLE, ready=None, quiet_s=SPEECHLESS_S), TaskEnd.EMPTY),
-        (attrs.evolve(IDLE, ready=0, in_hand=1), None),
+        (attrs.evolve(IDLE, ready=0, in_flight=1), None),
         (attrs.evolve(IDLE, ready=0, quiet_s=0.0), None),
     ],
 )

@@ -87,38 +87,38 @@ class Claiming:
         lease = context.claim(before, lease_s)
         steps = claim_fresh(key, lease) if etag is None else reclaim(key, etag, lease)
         try:
-            verdict = await context.driver.run(steps)
+            result = await context.driver.run(steps)
         except BaseException:
             context.catalogue.note_foreign_lease(slot, context.earliest_s)
             raise
-        if not isinstance(verdict, WrittenObject):
-            self._note(slot, verdict)
+        if not isinstance(result, WrittenObject):
+            self._note(slot, result)
             return None
-        context.catalogue.note_lease(slot, verdict.etag, lease, is_own=True)
+        context.catalogue.note_lease(slot, result.etag, lease, is_own=True)
         return HeldLease(
             slot=slot,
             batch=opened.id,
             message=_message(batched),
             key=key,
-            etag=verdict.etag,
+            etag=result.etag,
             lease=lease,
             deadline_s=context.deadline_s(lease, asked_at_s=asked_at_s, lease_s=lease_s),
             is_dead=before is not None and context.is_last(before.attempt),
         )
 
-    def _note(self, slot: Slot, verdict: Lost | Gone | Undecided) -> None:
+    def _note(self, slot: Slot, result: Lost | Gone | Undecided) -> None:
         context = self._context
-        if isinstance(verdict, Lost):
+        if isinstance(result, Lost):
             context.catalogue.note_rival()
-        found = verdict.found if isinstance(verdict, Lost) else None
+        found = result.found if isinstance(result, Lost) else None
         if found is not None and not found.size:
             context.catalogue.note_done(slot)
         elif found is not None and (lease := lease_in(found)) is not None:
             context.catalogue.note_lease(slot, found.etag, lease, is_own=False)
         else:
             context.catalogue.note_foreign_lease(slot, context.earliest_s)
-        if isinstance(verdict, Undecided):
-            raise verdict.error
+        if isinstance(result, Undecided):
+            raise result.error
 
     # A claim that was won is not yet a message to deliver.
 

@@ -172,11 +172,6 @@ class HeldLeases:
         held.is_over = True
         self._by_receipt.pop(held.receipt, None)
 
-    def forget_all(self) -> None:
-        """The queue was purged."""
-        for held in list(self._by_receipt.values()):
-            self.forget(held)
-
     def _sweep(self, now_s: float) -> None:
         for held in list(self._by_receipt.values()):
             if now_s >= held.deadline_s:

@@ -70,24 +70,24 @@ class LeaseHandle:
     """Whether an earlier write of ours got no answer, so that another version may be ours."""
 
 
-def claim_fresh(key: str, lease: LeaseObject) -> Steps[Verdict]:
+def claim_fresh(key: str, lease: LeaseObject) -> Steps[WriteResult]:
     """Claim a message that was never claimed. Won, as any claim, it must be confirmed
     (`confirm`).
     """
     return (yield from write(Put(key, encode_lease(lease), is_new=True), _has_nonce(lease)))
 
 
-def reclaim(key: str, etag: str, lease: LeaseObject) -> Steps[Verdict]:
+def reclaim(key: str, etag: str, lease: LeaseObject) -> Steps[WriteResult]:
     """Claim a message whose lease is over, in the version that said so."""
     return (yield from write(Put(key, encode_lease(lease), if_match=etag), _has_nonce(lease)))
 
 
-def renew(handle: LeaseHandle, lease: LeaseObject) -> Steps[Verdict]:
+def renew(handle: LeaseHandle, lease: LeaseObject) -> Steps[WriteResult]:
     """Replace the lease by a later one of the same token."""
     return (yield from _replace(handle, encode_lease(lease), _has_nonce(lease)))
 
 
-def hand_back(handle: LeaseHandle, lease: LeaseObject) -> Steps[Verdict]:
+def hand_back(handle: LeaseHandle, lease: LeaseObject) -> Steps[WriteResult]:
     """Replace the lease by one without an owner.
 
     `Gone`, or `Lost` after a look: an earlier write of ours had handed it back, or it is lost;
@@ -96,7 +96,7 @@ def hand_back(handle: LeaseHandle, lease: LeaseObject) -> Steps[Verdict]:
     return (yield from _replace(handle, encode_lease(lease), _has_nonce(lease)))
 
 
-def ack(handle: LeaseHandle) -> Steps[Verdict]:
+def ack(handle: LeaseHandle) -> Steps[WriteResult]:
     """Mark the message as done.
 
     `Gone`, or `Lost` after a look, but not to a later claim: our own write that got no answer has
@@ -108,16 +108,16 @@ def ack(handle: LeaseHandle) -> Steps[Verdict]:
 
 def _replace(
     handle: LeaseHandle, body: bytes, is_ours: Callable[[FoundObject], bool]
-) -> Steps[Verdict]:
+) -> Steps[WriteResult]:
     """Write over our own lease; over the version that a doubtful write of ours has left, too."""
     etag, is_doubtful = handle.etag, handle.is_doubtful
     error: GatewayError = Throttled(handle.key)
     for _ in range(MAX_TRIES):
         put = Put(handle.key, body, if_match=etag)
-        verdict = yield from write(put, is_ours, is_doubtful=is_doubtful)
-        found = verdict.found if isinstance(verdict, Lost) else None
+        result = yield from write(put, is_ours, is_doubtful=is_doubtful)
+        found = result.found if isinstance(result, Lost) else None
         if found is None or not _has_token(found, handle.lease.token):
-            return verdict
+            return result
         etag, is_doubtful = found.etag, True
     return Undecided(error)
 
@@ -184,7 +184,7 @@ class Undecided:
     error: GatewayError
 
 
-Verdict = WrittenObject | Lost | Gone | Undecided
+WriteResult = WrittenObject | Lost | Gone | Undecided
 
 
 def write(
@@ -193,7 +193,7 @@ def write(
     *,
     is_doubtful: bool = False,
     witness: str | None = None,
-) -> Steps[Verdict]:
+) -> Steps[WriteResult]:
     """Write on a condition and say which write won.
 
     `is_doubtful` when an earlier write of ours may be what stands there. `witness` is an object
@@ -212,9 +212,9 @@ def write(
             is_doubtful, error = True, reply.error
         elif not (is_doubtful or reply.may_be_ours):
             return Lost()
-        verdict = _judge(put, reply, (yield from read(put.key)), is_ours)
-        if verdict is not None:
-            return verdict
+        result = _judge(put, reply, (yield from read(put.key)), is_ours)
+        if result is not None:
+            return result
         if witness is not None:
             seen = yield from read(witness, has_body=False)
             if isinstance(seen, FoundObject):
@@ -242,7 +242,7 @@ def _judge(
     reply: ConditionFailed | Unknown,
     there: Reading,
     is_ours: Callable[[FoundObject], bool],
-) -> Verdict | None:
+) -> WriteResult | None:
     """Which write has won, by what is there; None while undecided."""
     match there:
         case Undecided():
@@ -276,17 +276,17 @@ def put_batch(key: str, body: bytes, first_lease: str) -> Steps[bool | Undecided
     A batch that is not there, whose first lease is, was written and is done: not written again.
     """
     put = Put(key, body, is_new=True)
-    verdict = yield from write(
+    result = yield from write(
         put, lambda there: there.body == body, is_doubtful=True, witness=first_lease
     )
-    match verdict:
+    match result:
         case WrittenObject() | Gone():
             # The number is ours: what was there and is gone was this batch, all of it done.
             return True
         case Lost():
             return False
         case Undecided():
-            return verdict
+            return result
 
 
 def read_batch(key: str) -> Steps[BatchContent | Missing | Undecided]:
@@ -404,12 +404,12 @@ def take_numbers(
             known = there
         body = encode_tail(Tail(known.next + count, new_nonce()))
         put = Put(keys.tail, body, if_match=known.etag, is_new=known.etag is None)
-        verdict = yield from write(put, partial(_is_same, body))
-        match verdict:
+        result = yield from write(put, partial(_is_same, body))
+        match result:
             case WrittenObject(etag=etag):
                 return NumberRange(known.next, KnownTail(known.next + count, etag))
             case Undecided():
-                return verdict
+                return result
             case Lost(found=FoundObject() as found):
                 known = _tail(found)
             case _:
@@ -448,7 +448,7 @@ def _is_same(body: bytes, there: FoundObject) -> bool:
 # shows every process what was written before it looked: of two claims, at least one sees the other,
 # or the earlier message, and lets go. Both may; none is ever delivered beside another.
 
-HeadVerdict = bool | Gone | Undecided
+HeadResult = bool | Gone | Undecided
 
 
 def confirm_head(
@@ -456,7 +456,7 @@ def confirm_head(
     mine: tuple[BatchId, MessageId],
     known: Mapping[str, LeaseObject],
     earliest_s: Callable[[], float],
-) -> Steps[HeadVerdict]:
+) -> Steps[HeadResult]:
     """Whether the message that was just claimed is the head, and the only one in flight.
 
     `Gone` when its batch is: it was done. `known` are leases by their ETag: they are not read.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
-from typing import Any
 
 import attrs
 
@@ -16,6 +15,7 @@ from pump.errors import ConnectionFailed, GatewayError
 from pump.message import Delivery, Message
 from pump.outcome import Refusal, Settlement
 from pump.ports import QueueStats
+from pump.tasks import BackgroundTasks
 
 from ..layout import QueueDescription, S3QueueSettings, Surroundings
 from ..store.objects import FoundObject, ListedObject, Missing
@@ -67,7 +67,7 @@ class LeasedQueue:
             due_in_s=self._due_in_s,
             ready_count=self._ready_count,
         )
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks("s3 leases", is_awaited=False)
         self._cleaning: asyncio.Task[None] | None = None
         self._is_consumed = False
 
@@ -126,13 +126,10 @@ class LeasedQueue:
             await self._waiting.aclose()
             await self._outbox.aclose()
             await self._finish()
-            while self._tasks:
-                await asyncio.wait(self._tasks)
+            await self._tasks.finish()
         except asyncio.CancelledError:
             await self._outbox.stop()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._tasks.abort()
             raise
 
     # Receiving.
@@ -143,7 +140,7 @@ class LeasedQueue:
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            self._spawn(self._give_back(taking))
+            self._tasks.start(self._give_back(taking), "give back")
             raise
 
     async def _claim_some(self, max_count: int, lease_s: float) -> list[HeldLease]:
@@ -228,13 +225,7 @@ class LeasedQueue:
         if not is_busy and (
             catalogue.to_remove() or catalogue.to_clean_up(self._context.earliest_s)
         ):
-            self._cleaning = self._spawn(self._discovery.clean_up())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name="s3 leases")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+            self._cleaning = self._tasks.start(self._discovery.clean_up(), "clean up")
 
 
 def _context(

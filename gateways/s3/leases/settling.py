@@ -95,14 +95,14 @@ class LeaseSettling:
                 assert_never(action)
 
     async def _ack(self, held: HeldLease) -> _Answer | Undecided:
-        verdict = await self._context.driver.run(ack(held.handle))
-        match verdict:
+        result = await self._context.driver.run(ack(held.handle))
+        match result:
             case WrittenObject():
                 self._context.held_leases.forget(held)
                 self._context.catalogue.note_done(held.slot)
                 return None
             case Undecided():
-                return verdict
+                return result
             case Lost(found=found) if found is None or _is_successor(found, held):
                 # No claim replaces an end, so none of ours was written, whatever our clock says:
                 # it stands still while the machine sleeps.
@@ -118,13 +118,13 @@ class LeaseSettling:
         self, held: HeldLease, delay_s: float, *, is_counted: bool
     ) -> _Answer | Undecided:
         lease = self._context.release(held.lease, delay_s, is_counted=is_counted)
-        verdict = await self._context.driver.run(hand_back(held.handle, lease))
-        match verdict:
+        result = await self._context.driver.run(hand_back(held.handle, lease))
+        match result:
             case WrittenObject(etag=etag):
                 self._context.note_release(held, etag, lease)
                 return None
             case Undecided():
-                return verdict
+                return result
             case Lost(found=None):
                 return self._lose(held)
             case _:
@@ -152,8 +152,8 @@ class LeaseSettling:
         handle = held.handle
         # Until there is an answer the shorter of the two leases counts.
         held.deadline_s, held.is_doubtful = min(held.deadline_s, ends_at_s), True
-        verdict = await self._context.driver.run(renew(handle, lease))
-        match verdict:
+        result = await self._context.driver.run(renew(handle, lease))
+        match result:
             case WrittenObject(etag=etag):
                 held.etag, held.lease, held.is_doubtful = etag, lease, False
                 held.deadline_s = self._context.deadline_s(
@@ -232,8 +232,8 @@ class LeaseDeadLetterMover:
             _log.warning(vocabulary.ROUTING_FAILED, queue=self._target, error=repr(error))
             await self._postpone(held)
             return
-        verdict = await self._context.driver.run(ack(held.handle))
-        if isinstance(verdict, WrittenObject):
+        result = await self._context.driver.run(ack(held.handle))
+        if isinstance(result, WrittenObject):
             self._context.held_leases.forget(held)
             self._context.catalogue.note_done(held.slot)
         else:
@@ -241,9 +241,9 @@ class LeaseDeadLetterMover:
 
     async def _postpone(self, held: HeldLease) -> None:
         lease = self._context.release(held.lease, _RETRY_S, is_counted=True)
-        verdict = await self._context.driver.run(hand_back(held.handle, lease))
-        if isinstance(verdict, WrittenObject):
-            self._context.note_release(held, verdict.etag, lease)
+        result = await self._context.driver.run(hand_back(held.handle, lease))
+        if isinstance(result, WrittenObject):
+            self._context.note_release(held, result.etag, lease)
         else:
             self._context.note_loss(held)
 

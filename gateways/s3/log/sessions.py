@@ -162,7 +162,7 @@ class LoggedSession:
         if lock is None:
             raise self._lose()
         is_due = replica.next_due_s() <= self._around.time.earliest_s()
-        return is_due or lock.domain.has_ready()
+        return is_due or lock.ordering_group.has_ready()
 
     def _undo(self, result: Result) -> None:
         if isinstance(result, Takings):

@@ -20,9 +20,9 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.serving import KeptLeases
 from pump.stores.file_lock import FileLock
-from pump.tasks import in_thread
+from pump.tasks import in_thread, to_the_end
 
-from ..._sqlite.database import Database, Statement, to_the_end, translate
+from ..._sqlite.database import Database, Statement, translate
 from ..._sqlite.group_commit import Done, GroupCommit
 from ..._sqlite.reserve import DiskReserve
 from ..model import NewMessage
@@ -111,7 +111,8 @@ class SqsStore:
 
     async def aclose(self, *, frees: bool = True) -> None:
         """Cancelled, it closes all the same: the folder is another's only after the last write."""
-        await to_the_end(self._close(frees))
+        # A file that is still being written must not become another process's.
+        await to_the_end(self._close(frees), "pumphouse-closing")
 
     async def _close(self, frees: bool) -> None:
         journal, database, leases = self._journal, self._database, self._leases

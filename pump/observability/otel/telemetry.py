@@ -194,8 +194,8 @@ class OpenTelemetry:
     ) -> None:
         self._told.received(subscription, deliveries, waited_s=waited_s)
 
-    def watching(self, subscription: Subscription, in_hand: Callable[[], int]) -> None:
-        self._told.watching(subscription, in_hand)
+    def watching(self, subscription: Subscription, in_flight: Callable[[], int]) -> None:
+        self._told.watching(subscription, in_flight)
 
     def processing(self, subscription: Subscription, delivery: Delivery) -> Processing:
         return self._told.processing(subscription, delivery)
@@ -259,8 +259,8 @@ class Both:
         self._metrics.received(subscription, deliveries, waited_s=waited_s)
         self._tracing.received(subscription, deliveries, waited_s=waited_s)
 
-    def watching(self, subscription: Subscription, in_hand: Callable[[], int]) -> None:
-        self._metrics.watching(subscription, in_hand)
+    def watching(self, subscription: Subscription, in_flight: Callable[[], int]) -> None:
+        self._metrics.watching(subscription, in_flight)
 
     def processing(self, subscription: Subscription, delivery: Delivery) -> Processing:
         return _NestedProcessing(

@@ -151,7 +151,7 @@ class Tracing:
         except Exception as trouble:  # broad: a provider's defect is not the message's
             self.trouble.note("receive", trouble)
 
-    def watching(self, subscription: Subscription, in_hand: Callable[[], int]) -> None:
+    def watching(self, subscription: Subscription, in_flight: Callable[[], int]) -> None:
         """No span."""
 
     def settled(self, subscription: Subscription, results: Sequence[DeliveryResult]) -> None:

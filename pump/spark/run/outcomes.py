@@ -379,7 +379,7 @@ class Gate:
         self._is_closed = False
         self.open_receives = 0
         """Receives under way, which may bring messages yet."""
-        self.in_hand = 0
+        self.in_flight = 0
         """Messages received and neither settled nor lost."""
         self.moved_at_s = clock.now_s()
         """When a message last came or went."""
@@ -399,7 +399,7 @@ class Gate:
     @property
     def is_still(self) -> bool:
         """Whether nothing is in flight, and nothing can come before the next receive."""
-        return not self.in_hand and not self.open_receives
+        return not self.in_flight and not self.open_receives
 
     def close(self) -> None:
         """Let no receive in any more."""
@@ -418,14 +418,14 @@ class Gate:
         self.open_receives -= 1
         self._left += reserved - count
         if count:
-            self.in_hand += count
+            self.in_flight += count
             self._moved()
         else:
             self.empty_looks += 1
 
     def gone(self, count: int) -> None:
         """So many were settled, or lost."""
-        self.in_hand -= count
+        self.in_flight -= count
         self._moved()
 
     def _moved(self) -> None:

@@ -189,14 +189,14 @@ class TaskState:
     has_quota: bool = True
     """Whether more may be received."""
     has_time: bool = True
-    in_hand: int = 0
+    in_flight: int = 0
     quiet_s: float = 0.0
     """How long nothing came or went."""
     empty_looks: int = 0
     """Receives since then that came back without a message."""
     ready: int | None = None
     """What could be received, when that is known."""
-    in_flight: int = 0
+    in_flight_elsewhere: int = 0
     """What is said to be in other hands then; a receive may bring it all the same."""
 
 
@@ -208,10 +208,10 @@ def task_end(state: TaskState) -> TaskEnd | None:
         return TaskEnd.TIME
     if not state.has_quota:
         return TaskEnd.MESSAGES
-    if state.in_hand or state.quiet_s < QUIET_S:
+    if state.in_flight or state.quiet_s < QUIET_S:
         return None
     silent_s = SILENT_S if state.empty_looks else SPEECHLESS_S
-    is_empty = state.ready == 0 and (state.empty_looks > 0 or not state.in_flight)
+    is_empty = state.ready == 0 and (state.empty_looks > 0 or not state.in_flight_elsewhere)
     return TaskEnd.EMPTY if is_empty or state.quiet_s >= silent_s else None
 
 
@@ -255,7 +255,7 @@ class SliceWatch:
     def _is_all_gone(self) -> bool:
         """Whether the queues are empty, so that no receive under way can bring anything."""
         is_empty = self._depth is not None and not self._depth.total
-        return is_empty and not self._gate.in_hand
+        return is_empty and not self._gate.in_flight
 
     async def _finish(self) -> None:
         """Let come what was asked for, and have it handled; a stop cuts it short."""
@@ -274,11 +274,11 @@ class SliceWatch:
             is_stop_asked=self._is_stop_asked,
             has_quota=not self._gate.is_full,
             has_time=now_s < self._ends_s,
-            in_hand=self._gate.in_hand,
+            in_flight=self._gate.in_flight,
             quiet_s=now_s - self._gate.moved_at_s,
             empty_looks=self._gate.empty_looks,
             ready=None if self._depth is None else self._depth.ready,
-            in_flight=0 if self._depth is None else self._depth.in_flight,
+            in_flight_elsewhere=0 if self._depth is None else self._depth.in_flight,
         )
 
     async def _look_for_marker(self) -> None:
@@ -291,7 +291,7 @@ class SliceWatch:
     async def _asked(self, admin: AdminPort) -> Depth | None:
         """What is in the queues, asked now and then while nothing moves; None when not known."""
         now_s = self._clock.now_s()
-        is_quiet = not self._gate.in_hand and now_s - self._gate.moved_at_s >= QUIET_S
+        is_quiet = not self._gate.in_flight and now_s - self._gate.moved_at_s >= QUIET_S
         if not is_quiet or now_s - self._asked_s < _ASK_EVERY_S:
             return None
         self._asked_s = now_s

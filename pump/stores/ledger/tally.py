@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 
+from ...percentiles import bucket_at
 from .rows import LedgerStatus, Row
 
 _EDGE = log(1.02)
@@ -118,12 +119,8 @@ class LedgerTally:
         return [self._at(type_, counts, share * total) for share in shares]
 
     def _at(self, type_: str, counts: list[tuple[int, int]], rank: float) -> float:
-        seen = 0
-        for bucket, count in counts:
-            seen += count
-            if seen >= rank:
-                return min(middle_of(bucket), self.longest_s[type_])
-        return 0.0
+        bucket = bucket_at(rank, counts)
+        return 0.0 if bucket is None else min(middle_of(bucket), self.longest_s[type_])
 
 
 def bucket_of(run_s: float) -> int:

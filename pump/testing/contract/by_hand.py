@@ -183,7 +183,7 @@ class SessionByHandContract(ContractTests):
         async with clients(queue, 1) as [consumer]:
             session = await consumer.accept_session(choice(rig, "a"), wait=rig.patience)
             assert session is not None
-            held = await take_in_hand(session, rig, 3)
+            held = await messages_of(session, rig, 3)
             acked, twice, at_once = held
 
             await session.ack(acked)
@@ -226,7 +226,7 @@ async def take(shop: Workshop, consumer: Consumer, count: int) -> list[Delivery]
     return sorted(taken, key=lambda each: ids.index(each.message.id))
 
 
-async def take_in_hand(session: Session, rig: Rig, count: int) -> list[Delivery]:
+async def messages_of(session: Session, rig: Rig, count: int) -> list[Delivery]:
     """So many messages of a session, received and not settled."""
     taken: list[Delivery] = []
     while len(taken) < count:

@@ -21,7 +21,7 @@ from ..another_process import ProcessAnswer
 from ..builders import a_message, ack, defer
 from .ordering import text
 from .rig import Channel, ContractTests, Rig
-from .workshop import Job, Workshop, id_in_hand
+from .workshop import Job, Workshop, current_message_id
 
 
 class DurabilityContract(ContractTests):
@@ -308,9 +308,9 @@ class ResilienceContract(ContractTests):
         async with rig.networked() as (gateway, network):
 
             async def handle(job: Job) -> None:
-                if id_in_hand() not in handled and len(handled) % 12 == 6:
+                if current_message_id() not in handled and len(handled) % 12 == 6:
                     network.sever()
-                handled.add(id_in_hand())
+                handled.add(current_message_id())
 
             pause = timedelta(seconds=rig.tick_s / 10)
             shop = Workshop(

@@ -18,7 +18,7 @@ from ...pipeline import Proceed
 from ...subscription import hybrid
 from ..builders import a_message
 from .rig import ContractTests, Rig
-from .workshop import Job, Outage, Workshop, acked_ids, id_in_hand
+from .workshop import Job, Outage, Workshop, acked_ids, current_message_id
 
 
 class LawContract(ContractTests):
@@ -50,7 +50,7 @@ class LawContract(ContractTests):
             await may_go.wait()
             if job.task == "reject":
                 raise RejectMessage("no")
-            shop.diary.append(("handled", id_in_hand()))
+            shop.diary.append(("handled", current_message_id()))
 
         shop = Workshop(rig, handle, dead_letter_queue=rig.name("dead"))
         async with shop.working():
@@ -121,7 +121,7 @@ class LawContract(ContractTests):
         started, may_end = [], asyncio.Event()
 
         async def handle(job: Job) -> None:
-            started.append(id_in_hand())
+            started.append(current_message_id())
             await may_end.wait()
 
         shop = Workshop(
@@ -161,7 +161,7 @@ class LawContract(ContractTests):
                 started.set()
                 await may_end.wait()
                 return
-            failed[id_in_hand()] += 1
+            failed[current_message_id()] += 1
             raise ValueError(job.task)
 
         shop = Workshop(

@@ -244,7 +244,7 @@ def _wording(is_so: Callable[[], bool]) -> str:
         return getattr(is_so, "__qualname__", repr(is_so))
 
 
-def id_in_hand() -> str:
+def current_message_id() -> str:
     """The id of the current message."""
     context = current_context()
     assert context is not None

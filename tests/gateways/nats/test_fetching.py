@@ -11,11 +11,11 @@ import pytest
 
 from gateways.nats.connection import JetStream
 from gateways.nats.link import Incoming, PullInbox
-from gateways.nats.pulls import Arrived, Wish, fetch
+from gateways.nats.pulls import Arrived, PullOptions, fetch
 from pump.errors import ConnectionFailed
 from pump.testing import VirtualClock
 
-WISH = Wish(consumer="orders.pump", max_count=3, wait_s=5.0)
+WISH = PullOptions(consumer="orders.pump", max_count=3, wait_s=5.0)
 LOST = ConnectionFailed("nats://host", "lost")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateways.nats.link import Incoming
-from gateways.nats.pulls import Ending, Pull, pull_request
+from gateways.nats.pulls import Pull, PullEnd, pull_request
 from pump.testing import VirtualClock
 
 
@@ -21,25 +21,25 @@ def a_message(body: bytes = b"x", status: str | None = None) -> Incoming:
 @pytest.mark.parametrize(
     ("status", "text", "ending"),
     [
-        ("404", "No Messages", Ending.DONE),
-        ("408", "Request Timeout", Ending.DONE),
-        ("409", "Consumer Deleted", Ending.GONE),
-        ("503", "", Ending.GONE),
-        ("409", "Exceeded MaxWaiting", Ending.CROWDED),
-        ("409", "Server Shutdown", Ending.AGAIN),
-        ("409", "Leadership Change", Ending.AGAIN),
-        ("400", "Bad Request", Ending.REFUSED),
+        ("404", "No Messages", PullEnd.DONE),
+        ("408", "Request Timeout", PullEnd.DONE),
+        ("409", "Consumer Deleted", PullEnd.GONE),
+        ("503", "", PullEnd.GONE),
+        ("409", "Exceeded MaxWaiting", PullEnd.CROWDED),
+        ("409", "Server Shutdown", PullEnd.AGAIN),
+        ("409", "Leadership Change", PullEnd.AGAIN),
+        ("400", "Bad Request", PullEnd.REFUSED),
     ],
 )
 async def test_when_the_server_ends_a_pull_then_it_is_known_why(
-    status: str, text: str, ending: Ending
+    status: str, text: str, ending: PullEnd
 ) -> None:
     pull = Pull(10, VirtualClock(), ends_at_s=1e9)
 
     pull.receive(said(status, text))
 
     assert pull.done.done()
-    assert (pull.ending, pull.status) == (ending, f"{status} {text}".strip())
+    assert (pull.end, pull.status) == (ending, f"{status} {text}".strip())
 
 
 async def test_when_enough_has_come_then_the_pull_is_done() -> None:

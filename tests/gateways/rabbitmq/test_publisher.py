@@ -13,7 +13,7 @@ from pamqp.commands import Basic
 import gateways.rabbitmq.amqp  # noqa: F401  (as opening a gateway does: not on the loop)
 from gateways.rabbitmq.connection import RabbitMQLink
 from gateways.rabbitmq.names import PUBLISH_BATCH
-from gateways.rabbitmq.publisher import Fate, Publisher
+from gateways.rabbitmq.publisher import Publisher, PublishResult
 from gateways.rabbitmq.wire import Parcel
 from pump.clock import yield_to_loop
 from pump.errors import ConnectionFailed, MessageTooLarge, QueueNotFound, Throttled
@@ -47,7 +47,9 @@ def parcels(count: int) -> list[Parcel]:
     return [Parcel(body=b"x", properties={"message_id": f"m{n}"}) for n in range(count)]
 
 
-async def publish(link: FakeLink, clock: VirtualClock, count: int) -> asyncio.Task[list[Fate]]:
+async def publish(
+    link: FakeLink, clock: VirtualClock, count: int
+) -> asyncio.Task[list[PublishResult]]:
     """Publish so many; returns when the first of them are written."""
     publisher = Publisher(cast(RabbitMQLink, link), clock=clock, patience_s=PATIENCE_S)
     publishing = asyncio.create_task(publisher.publish("orders", parcels(count)))

@@ -59,7 +59,7 @@ async def test_when_the_link_dies_without_a_word_then_a_receive_goes_on_by_anoth
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody hangs up: it only looks as if the queue were empty."""
-    monkeypatch.setattr("gateways.servicebus.tap.SILENT_S", 1.0)
+    monkeypatch.setattr("gateways.servicebus.receive_link.SILENT_S", 1.0)
     sending = await open_gateway()
     async with TcpProxy(servicebus.amqp_port) as proxy:
         gateway = await open_gateway(port=proxy.port)

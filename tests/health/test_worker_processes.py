@@ -39,7 +39,7 @@ PAUSE = Request(
 )
 
 
-class FakeMember:
+class FakeWorker:
     """Answers always the same; None for nothing."""
 
     def __init__(self, answer: Answer | None, **fields: Any) -> None:
@@ -53,12 +53,12 @@ class FakeMember:
         return self._answer
 
 
-class FakeCrew:
+class FakeWorkers:
     """A `WorkerGroup` of workers that do not change."""
 
     is_draining = False
 
-    def __init__(self, *workers: FakeMember) -> None:
+    def __init__(self, *workers: FakeWorker) -> None:
         self._members = workers
         self.orders: dict[str, Order] = {}
 
@@ -80,12 +80,12 @@ class FakeCrew:
         return self.orders.get(subscription, UNASKED)
 
 
-def probes_of(crew: FakeCrew) -> WorkersProbes:
-    return WorkersProbes(crew, None, VirtualClock(), version="1")
+def probes_of(workers: FakeWorkers) -> WorkersProbes:
+    return WorkersProbes(workers, None, VirtualClock(), version="1")
 
 
-def control_of(crew: FakeCrew) -> WorkersControl:
-    return WorkersControl(crew, probes_of(crew))
+def control_of(workers: FakeWorkers) -> WorkersControl:
+    return WorkersControl(workers, probes_of(workers))
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ async def test_whether_it_is_alive_is_said_alike_by_health_and_by_livez(
 ) -> None:
     said = None if found is None else Answer.of(found)
     lives = None if found is None else Answer.of({"reasons": [] if found["live"] else ["stuck"]})
-    health = FakeCrew(FakeMember(said, failing_s=failing_s))
-    livez = FakeCrew(FakeMember(lives, failing_s=failing_s))
+    health = FakeWorkers(FakeWorker(said, failing_s=failing_s))
+    livez = FakeWorkers(FakeWorker(lives, failing_s=failing_s))
 
     document = await probes_of(health).document()
     verdict = await probes_of(livez).answer(Request(method="GET", path=("livez",)))
@@ -116,39 +116,41 @@ async def test_whether_it_is_alive_is_said_alike_by_health_and_by_livez(
 
 
 async def test_when_nobody_answers_then_that_is_said_and_what_was_asked_is_kept() -> None:
-    crew = FakeCrew(FakeMember(None, state=ProcessState.STARTING))
+    workers = FakeWorkers(FakeWorker(None, state=ProcessState.STARTING))
 
     with pytest.raises(Refused, match="no process answers yet") as refused:
-        await control_of(crew).answer(PAUSE)
+        await control_of(workers).answer(PAUSE)
 
     assert refused.value.status == HTTPStatus.SERVICE_UNAVAILABLE
-    assert crew.order("orders").asked is DesiredState.PAUSE
+    assert workers.order("orders").asked is DesiredState.PAUSE
 
 
 async def test_when_all_refuse_then_nothing_is_kept_for_those_to_come() -> None:
     no = Answer.of({"error": "there is no such subscription"}, HTTPStatus.NOT_FOUND)
-    crew = FakeCrew(FakeMember(no), FakeMember(no, number=2))
+    workers = FakeWorkers(FakeWorker(no), FakeWorker(no, number=2))
 
     with pytest.raises(Refused, match="process 1: there is no such subscription"):
-        await control_of(crew).answer(PAUSE)
+        await control_of(workers).answer(PAUSE)
 
-    assert crew.order("orders") == UNASKED
+    assert workers.order("orders") == UNASKED
 
 
 async def test_when_one_refuses_then_it_is_named_and_the_others_have_done_it() -> None:
     no = Answer.of({"error": "it has stopped"}, HTTPStatus.CONFLICT)
-    crew = FakeCrew(FakeMember(Answer.of(SUBSCRIPTION)), FakeMember(no, number=2))
+    workers = FakeWorkers(FakeWorker(Answer.of(SUBSCRIPTION)), FakeWorker(no, number=2))
 
     with pytest.raises(Refused, match="process 2: it has stopped"):
-        await control_of(crew).answer(PAUSE)
+        await control_of(workers).answer(PAUSE)
 
-    assert crew.order("orders").asked is DesiredState.PAUSE
+    assert workers.order("orders").asked is DesiredState.PAUSE
 
 
 async def test_one_that_leaves_is_not_asked_to_change_anything() -> None:
     no = Answer.of({"error": "the whole app drains"}, HTTPStatus.CONFLICT)
-    crew = FakeCrew(FakeMember(Answer.of(SUBSCRIPTION)), FakeMember(no, state=ProcessState.LEAVING))
+    workers = FakeWorkers(
+        FakeWorker(Answer.of(SUBSCRIPTION)), FakeWorker(no, state=ProcessState.LEAVING)
+    )
 
-    answer = await control_of(crew).answer(PAUSE)
+    answer = await control_of(workers).answer(PAUSE)
 
     assert (answer.status, answer.document()["state"]) == (HTTPStatus.OK, "paused")

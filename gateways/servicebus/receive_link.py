@@ -208,7 +208,7 @@ class ReceiveLink:
 
 
 @attrs.frozen
-class Verdict:
+class Disposition:
     """What is to become of locked messages, in the service's words."""
 
     outcome: str
@@ -218,7 +218,7 @@ class Verdict:
     """Of what is abandoned untried: how often it was by now."""
 
 
-Fates = dict[str, PumpError | None]
+Results = dict[str, PumpError | None]
 """What became of each lock: None when it was as asked."""
 
 
@@ -238,24 +238,24 @@ class LockClient:
         self._session = session
         self._own_handle = handle
 
-    async def settle(self, verdict: Verdict, tokens: Sequence[str]) -> Fates:
+    async def settle(self, disposition: Disposition, tokens: Sequence[str]) -> Results:
         """Settle, and say what became of each. Never raises what the service says."""
         from . import sdk
 
         async def ask(receiver: Receiver, chunk: Sequence[str]) -> None:
-            count = verdict.handed_back
+            count = disposition.handed_back
             await sdk.settle(
                 receiver,
-                verdict.outcome,
+                disposition.outcome,
                 chunk,
-                reason=verdict.reason,
-                detail=verdict.detail,
+                reason=disposition.reason,
+                detail=disposition.detail,
                 changes=handed_back(count, queue=self._queue) if count else None,
             )
 
         return await self._all(tokens, "settling", ask)
 
-    async def renew(self, tokens: Sequence[str]) -> tuple[Fates, dict[str, float]]:
+    async def renew(self, tokens: Sequence[str]) -> tuple[Results, dict[str, float]]:
         """Renew, and say for how long each lock lasts now."""
         from . import sdk
 
@@ -273,17 +273,17 @@ class LockClient:
         tokens: Sequence[str],
         operation: str,
         ask: Callable[[Receiver, Sequence[str]], Awaitable[None]],
-    ) -> Fates:
-        fates: Fates = {}
+    ) -> Results:
+        results: Results = {}
         for start in range(0, len(tokens), SETTLE_BATCH):
             chunk = tokens[start : start + SETTLE_BATCH]
             error = await self._try(chunk, operation, ask)
             if error is None or len(chunk) == 1 or not isinstance(error, LeaseLost):
-                fates.update(dict.fromkeys(chunk, error))
+                results.update(dict.fromkeys(chunk, error))
                 continue
             for token in chunk:
-                fates[token] = await self._try([token], operation, ask)
-        return fates
+                results[token] = await self._try([token], operation, ask)
+        return results
 
     async def _try(
         self,
@@ -293,7 +293,7 @@ class LockClient:
     ) -> PumpError | None:
         where = ServiceBusTarget(self._connections.address, operation, self._queue, self._session)
         try:
-            handle = self._own_handle or self._connections.clerk(self._queue)
+            handle = self._own_handle or self._connections.lock_receiver(self._queue)
             await handle.call(where, lambda receiver: ask(receiver, chunk))
         except GatewayError as error:
             return error

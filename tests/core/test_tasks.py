@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from gateways._kit.connection import BackgroundTasks
 from pump.errors import ConnectionFailed
+from pump.tasks import BackgroundTasks
 from pump.testing import VirtualClock
 
 

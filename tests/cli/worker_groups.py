@@ -18,7 +18,7 @@ from .programs import PATIENCE_S, Program, running
 Event = dict[str, Any]
 
 
-class Crew:
+class WorkerGroup:
     """A supervisor and its processes; what they log is read in its order."""
 
     def __init__(self, program: Program) -> None:
@@ -71,15 +71,15 @@ class Crew:
 
 
 @contextmanager
-def crew_of(
+def workers_of(
     count: int, folder: Path, *arguments: str, env: Mapping[str, str] | None = None
-) -> Iterator[Crew]:
+) -> Iterator[WorkerGroup]:
     """`app:app` in so many processes; whoever is left at the end is killed."""
     command = ("run", "app:app", f"--processes={count}", "--log-format=json", *arguments)
     with running(*command, folder=folder, env=env) as program:
-        crew = Crew(program)
+        workers = WorkerGroup(program)
         try:
-            yield crew
+            yield workers
         finally:
             if program.process.poll() is None:
                 program.process.kill()  # The others end when they notice.

@@ -1,4 +1,4 @@
-"""Closing a file to the end, whoever gives up waiting."""
+"""What must not be left half done ends, whatever is cancelled."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from gateways._sqlite.database import to_the_end
 from pump.clock import yield_to_loop
+from pump.tasks import to_the_end
 
 
 async def test_when_cancelled_then_it_closes_first_and_the_cancellation_goes_on() -> None:

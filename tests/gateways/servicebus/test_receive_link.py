@@ -1,4 +1,4 @@
-"""The tap: nobody who waits at it is forgotten."""
+"""The link: nobody who waits at it is forgotten."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from gateways._kit.connection import BackgroundTasks
-from gateways.servicebus.tap import ReceiveLink
+from gateways.servicebus.receive_link import ReceiveLink
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConnectionFailed
+from pump.tasks import BackgroundTasks
 
 
-def broken_tap() -> ReceiveLink:
-    """A tap whose pulling breaks in a way that nobody has thought of."""
+def broken_link() -> ReceiveLink:
+    """A link whose pulling breaks in a way that nobody has thought of."""
 
     def receiver(queue: str) -> Any:
         raise RuntimeError("nobody has thought of this")
@@ -35,8 +35,8 @@ def broken_tap() -> ReceiveLink:
 
 
 async def test_when_pulling_breaks_then_who_waits_is_told_and_who_comes_later_too() -> None:
-    tap = broken_tap()
+    link = broken_link()
 
     for _ in range(2):
         with pytest.raises(ConnectionFailed, match="nobody has thought of this"):
-            await asyncio.wait_for(tap.receive(1, SYSTEM_CLOCK.now_s() + 60), 5)
+            await asyncio.wait_for(link.receive(1, SYSTEM_CLOCK.now_s() + 60), 5)

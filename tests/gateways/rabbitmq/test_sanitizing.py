@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pamqp.header import ContentHeader
 
-from gateways.rabbitmq.amqp import legible
+from gateways.rabbitmq.amqp import sanitized
 
 from .odd_headers import (
     CONTENT_TYPE,
@@ -36,7 +36,7 @@ def test_when_the_sdk_cannot_read_a_header_then_it_can_afterwards(written: bytes
     with pytest.raises((ValueError, OverflowError, RecursionError)):
         read(header)
 
-    made = legible(header)
+    made = sanitized(header)
 
     assert len(made) == len(header)
     assert read(made).body_size == len(b"body")
@@ -58,7 +58,7 @@ def test_when_one_part_cannot_be_read_then_all_others_stay() -> None:
         text(b"Job"),
     )
 
-    found = read(legible(header_of(b"", written))).properties
+    found = read(sanitized(header_of(b"", written))).properties
 
     assert (found.content_type, found.message_id, found.message_type) == ("naïve", "id-?", "Job")
     assert found.headers == {"x-delivery-count": 3, "?name": "kept", "raw": b"\xfe"}
@@ -68,14 +68,14 @@ def test_when_one_part_cannot_be_read_then_all_others_stay() -> None:
 def test_when_the_sdk_can_read_a_header_then_not_an_octet_is_changed() -> None:
     header = header_of(b"", properties(MESSAGE_ID, text(b"m-1")))
 
-    assert legible(header) is header
+    assert sanitized(header) is header
 
 
 @given(flags=st.integers(0, 0xFFFF), octets=st.binary(max_size=300))
 def test_when_a_header_is_garbage_then_it_can_be_read_afterwards(flags: int, octets: bytes) -> None:
     header = header_of(b"x", properties(flags, octets))
 
-    made = legible(header)
+    made = sanitized(header)
 
     assert len(made) == len(header)
     read(made)
