@@ -15,6 +15,7 @@ from .errors import (
     InvalidReceipt,
     LeaseLost,
     SessionLockLost,
+    leaves,
     text_of,
 )
 from .message import Delivery
@@ -172,6 +173,4 @@ def _text(detail: object) -> str:
 
 def carries_signal(error: BaseException) -> bool:
     """Whether `error` is a signal, or a group of errors (of a TaskGroup, say) with one inside."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(Signal) is not None
-    return isinstance(error, Signal)
+    return any(issubclass(type(each), Signal) for each in leaves(error))

@@ -341,12 +341,14 @@ def test_when_handlers_break_the_loop_then_the_process_ends_and_nothing_is_lost(
     assert visible_count(folder, "work") == 2
 
 
+@pytest.mark.parametrize("error", ["SystemExit(7)", "ExitsWhenAsked"])
 def test_when_a_handler_exits_in_a_loop_of_the_users_then_the_gateway_is_closed_too(
-    write: Write, folder: Path
+    write: Write, folder: Path, error: str
 ) -> None:
     """R93: `asyncio.run(app.serve())` knows nothing of how our own entry points unwind."""
-    handle = "async def work(request: Work) -> None:\n    raise SystemExit(7)"
-    path = write("app.py", an_app(handle) + "\nasyncio.run(app.serve())\n")
+    start = "class ExitsWhenAsked(Exception):\n    def __str__(self):\n        raise SystemExit(7)"
+    handle = f"async def work(request: Work) -> None:\n    raise {error}"
+    path = write("app.py", an_app(handle, start=start) + "\nasyncio.run(app.serve())\n")
     send(folder, ADA, queue="work")
 
     ended = run_to_its_end(sys.executable, str(path), folder=folder)
