@@ -46,11 +46,29 @@ def _class_of(thing: object) -> str:
 def trace_of(error: BaseException) -> str:
     """Its traceback, or as much text as can be had of it."""
     try:
-        return "".join(traceback.format_exception(error))
+        if not _invents_members(error):
+            return "".join(traceback.format_exception(error))
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException:  # broad: as `text_of`; and a group may be too deep for it
-        return f"{_class_of(error)}: {text_of(error)}\n"
+        pass
+    return f"{_class_of(error)}: {text_of(error)}\n"
+
+
+def _invents_members(error: BaseException) -> bool:
+    """Whether a group in it, or in what led to it, computes `exceptions`: that need not end."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        members = members_of(each)
+        if members and type(each).exceptions is not BaseExceptionGroup.exceptions:  # type: ignore[attr-defined]
+            return True
+        waiting += (*members, each.__cause__, each.__context__)
+    return False
 
 
 def members_of(error: BaseException) -> tuple[BaseException, ...]:

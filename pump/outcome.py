@@ -64,11 +64,19 @@ class Ack:
     """Done: remove the message for good."""
 
 
+LONGEST_DEFERRAL_S: Final = 100 * 365 * 24 * 3600.0
+"""A century: more than that, such as `timedelta.max`, ends after the last date there is."""
+
+
+def _within_reach(delay_s: float) -> float:
+    return min(delay_s, LONGEST_DEFERRAL_S)
+
+
 @attrs.frozen
 class Defer:
-    """Not now: deliver again after `delay_s`, counted as an attempt."""
+    """Not now: deliver again after `delay_s`, counted as an attempt. A century at most."""
 
-    delay_s: float = 0.0
+    delay_s: float = attrs.field(default=0.0, converter=_within_reach)
 
 
 @attrs.frozen

@@ -30,6 +30,7 @@ from pump.errors import (
 )
 from pump.outcome import (
     ACK,
+    LONGEST_DEFERRAL_S,
     Defer,
     DeferMessage,
     InvalidMessage,
@@ -57,6 +58,7 @@ def later(seconds: float) -> DeferMessage:
         (later(7), Defer(7.0)),
         (later(0), Defer(0.0)),
         (later(-5), Defer(0.0)),
+        (DeferMessage(timedelta.max), Defer(LONGEST_DEFERRAL_S)),
         (DeferMessage(), Defer(2.0)),
         (RejectMessage("no"), Reject(DEAD_LETTERED, "no")),
         (InvalidMessage("what?"), Reject(UNACCEPTABLE, "what?")),
