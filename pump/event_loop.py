@@ -205,5 +205,5 @@ class _UnheardSignals:
             if callable(of_the_loop):
                 of_the_loop(number, frame)
 
-        # Without SA_RESTART, which loops set: a blocking `recv` would begin anew before `count` ran.
+        # Without SA_RESTART, which loops set: a blocking `recv` would begin anew before that.
         signal.signal(number, count)

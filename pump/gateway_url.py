@@ -52,7 +52,7 @@ def checked_gateway(gateway: object, shown: str, maker: str) -> Gateway:
     kind = type(gateway).__name__
     if inspect.iscoroutine(gateway):
         gateway.close()
-        why = "what it returns must be awaited, but a gateway is made without I/O: define it with def"
+        why = "what it returns must be awaited; making a gateway is no I/O, so define it with def"
     elif missing:
         why = f"{kind} lacks {', '.join(missing)}; pump.ports.Gateway says what each must do"
     elif wrong := [name for name in _MEMBERS if not _is_fit(name, getattr(gateway, name))]:
