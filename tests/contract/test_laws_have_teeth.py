@@ -243,6 +243,10 @@ def believes_that_errors_have_text(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("pump.decide.text_of", str)
 
 
+def believes_that_errors_say_what_they_are(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("pump.loop.processing.examined", lambda error: error)
+
+
 def takes_a_generator_for_work_done(patch: pytest.MonkeyPatch) -> None:
     async def done(result: Any, handler: Any) -> Any:
         return await result if inspect.isawaitable(result) else result
@@ -287,6 +291,7 @@ TEETH: dict[str, tuple[Sabotage, ...]] = {
     "test_when_coroutines_end_in_any_way_then_each_is_settled_and_neighbours_go_on": (
         ends_with_a_handlers_own_cancellation,
         believes_that_errors_have_text,
+        believes_that_errors_say_what_they_are,
     ),
     "test_when_threads_end_in_any_way_then_each_is_settled_and_neighbours_go_on": (
         takes_a_generator_for_work_done,
