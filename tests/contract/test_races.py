@@ -41,7 +41,8 @@ def rig_of(contract: type) -> Any:
 
 
 class Races:
-    """Fifty at once of each kind: one pump against another, one consumer by hand against another.
+    """A hundred at once of each kind: one pump against another, with an inbox that both share, and
+    one consumer by hand against another.
 
     What a virtual clock cannot hurry is the number of calls, so the seeds differ instead.
     """
@@ -50,8 +51,8 @@ class Races:
         self, rig: Rig
     ) -> None:
         """R6, R8, R27."""
-        await race_pumps(rig, seed=100, count=50, middleware=[OnceOnly(MemoryInbox())])
-        await race_consumers(rig, seed=100, count=50)
+        await race_pumps(rig, seed=100, count=100, middleware=[OnceOnly(MemoryInbox())])
+        await race_consumers(rig, seed=100, count=100)
 
 
 class TestInMemory(Races):
