@@ -121,6 +121,7 @@ SLOW_TOGETHER := tests/contract tests/fuzz tests/redrive tests/gateways/s3/simul
 	tests/gateways/sqs/broker/test_twenty_thousand.py
 OR_NONE = $(if $(ARGS),|| [ $$? -eq 5 ])
 test-slow: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER)
+	$(PY) tests/brokers/install_rabbitmq.py
 	$(SLOW) -n 4 $(call RECORD,slow-together) $(SLOW_TOGETHER) $(ARGS) $(OR_NONE)
 	$(SLOW) -n 2 $(call RECORD,slow) $(SLOW_TOGETHER:%=--ignore=%) $(ARGS) $(OR_NONE)
 

@@ -135,6 +135,21 @@ class RabbitMQLink:
         finally:
             await close_channel(channel)
 
+    @asynccontextmanager
+    async def channel_apart(self, where: Where) -> AsyncIterator[Channel]:
+        """A channel on a connection of its own, for a question that a queue may leave unanswered:
+        the broker ends the whole connection for it after a minute.
+        """
+        from . import amqp
+
+        with translated(where):
+            async with self._clock.timeout(self._settings.connect_timeout_s):
+                connection = await amqp.connect(self._settings, is_careful=self._is_careful)
+            try:
+                yield await amqp.open_channel(connection, confirms=False)
+            finally:
+                await _close(connection, self._clock)
+
     async def _end(self, lost: Connection) -> None:
         from . import amqp
 

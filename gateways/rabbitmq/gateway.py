@@ -414,7 +414,7 @@ class RabbitMQAdmin:
 
     async def _session_queues(self, queue: str) -> list[str]:
         entries = await self._topology.sessions_of(queue).entries()
-        return sorted(entry.queue for entry in entries)
+        return sorted({entry.queue for entry in entries})
 
     def _stats(self, queue: str, visible: int, delayed: int) -> QueueStats:
         return QueueStats(

@@ -414,7 +414,7 @@ class RabbitMQSessions:
             await self._link.calm()
             count = await self._index.count(group)
             if count is None and not is_choosy:
-                await self._index.make(group)
+                await self._index.make_safely(group)
         except BaseException:
             await self._locks.release(lock)
             raise

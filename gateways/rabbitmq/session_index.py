@@ -23,6 +23,8 @@ import attrs
 
 from pump.errors import QueueMismatch, QueueNotFound
 from pump.message import new_id
+from pump.observability import vocabulary
+from pump.observability.log import get_logger
 from pump.subscription import QueueSpec
 
 from .connection import RabbitMQLink, close_channel
@@ -38,6 +40,11 @@ if TYPE_CHECKING:
 
 AUXILIARY = "auxiliary"
 """What `orders.sessions` and `orders.ready` are in the registry of all queues."""
+NEW = "new"
+"""What a session's queue is that a kill of the broker might not spare, unless it is there as no
+such thing as well: nothing was acked yet that is only in it."""
+
+_log = get_logger("gateways.rabbitmq")
 
 
 class SessionIndex:
@@ -58,6 +65,7 @@ class SessionIndex:
         """
         await self._topology.count(self.queue)
         await self._declare(self.ready, QueueSpec(name=self.ready))
+        await self._topology.secure()
         await self.registry.entries()
         for name in (self.ready, sessions_name(self.queue)):
             await self._topology.registry.add(RegistryEntry(name, of=self.queue, role=AUXILIARY))
@@ -75,9 +83,9 @@ class SessionIndex:
 
     async def make(self, group: str) -> RegistryEntry:
         """A queue for this group. Its name is written down first: one that is nowhere written
-        would never be removed.
+        would never be removed. It is written as new until `secure`.
         """
-        entry = RegistryEntry(session_queue(self.queue, group), of=group)
+        entry = RegistryEntry(session_queue(self.queue, group), of=group, role=NEW)
         await self.registry.write(entry)
         arguments = session_arguments(self._spec, server=self._link.server)
         try:
@@ -87,6 +95,18 @@ class SessionIndex:
             # Made for a subscription with another limit: its messages must get somewhere.
             await self._topology.count(entry.queue)
         return entry
+
+    async def make_safely(self, group: str) -> None:
+        """The same for the holder of a session, whose queue a sorter may know from before it was
+        removed, and take for written down.
+        """
+        await self.make(group)
+        await self._topology.secure()
+
+    async def make_again(self, group: str) -> None:
+        """The same for a queue that was removed by an operator."""
+        await self.forget([RegistryEntry(session_queue(self.queue, group), of=group)])
+        await self.make(group)
 
     async def remove(self, entry: RegistryEntry, lock: ConsumerSessionLock) -> None:
         """Remove the queue of a group, and whatever is in it, by the connection that has its lock:
@@ -101,9 +121,35 @@ class SessionIndex:
         if (error := first_error(await publisher.publish_each(addressed))) is not None:
             raise error
 
-    async def secure(self) -> None:
-        """Return when the queues that were made so far would survive a kill of the broker."""
+    async def secure(self, groups: Iterable[str]) -> None:
+        """Return when the queues of these would survive a kill of the broker, and every sorter can
+        know it: before anything that is only there counts as sorted.
+        """
         await self._topology.secure()
+        names = {session_queue(self.queue, group): group for group in groups}
+        await self.registry.write(*(RegistryEntry(name, of=of) for name, of in names.items()))
+
+    async def mend(self, new: Iterable[RegistryEntry]) -> None:
+        """Replace what the broker was killed over: queues that will never have a leader. Nothing
+        that was acked is in them, and notes are only hints.
+        """
+        groups = {each.queue: each.of for each in new}
+        for name in await self._topology.without_leader([self.ready, *groups]):
+            _log.warning(vocabulary.QUEUE_REPLACED, queue=name)
+            await self._topology.remove(name)
+            if name == self.ready:
+                await self._declare(self.ready, QueueSpec(name=self.ready))
+                await self._topology.secure()
+            else:
+                await self.make(groups[name])
+
+    async def forget(self, gone: Iterable[RegistryEntry]) -> None:
+        """Forget queues of sessions that are no more."""
+        names = {each.queue: each.of for each in gone}
+        roles = ("", NEW)
+        await self.registry.remove(
+            [RegistryEntry(name, of, role) for name, of in names.items() for role in roles]
+        )
 
     async def announce(self, groups: Iterable[str], *, delay_s: float = 0.0) -> None:
         """Leave a note that these may have messages, now or after a delay."""

@@ -5,7 +5,8 @@ Of all gateways that accept sessions of a queue, one sorts at a time: the one th
 | the sorter | when                                     | and then                               |
 |------------|------------------------------------------|----------------------------------------|
 | stands by  | another has the lock                     | asks again in half a second            |
-| sorts      | it has the lock                          | publishes, notes, then acks, in order; |
+| looks up   | it has the lock                          | replaces new queues without a leader   |
+| sorts      | it has looked up                         | publishes, notes, then acks, in order; |
 |            |                                          | secures new queues before it acks      |
 | sweeps     | it has sorted, or has had nothing to do  | notes what lies there, removes empties |
 | stops      | its channel died, or its queue is gone   | stands by                              |
@@ -18,6 +19,7 @@ the two leaves a second copy behind, never none.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -32,7 +34,7 @@ from pump.tasks import look_at
 from .connection import MAX_PAUSE_S, RabbitMQLink, close_channel
 from .errors import Where, translated
 from .names import session_lock, session_queue
-from .session_index import ConsumerSessionLocks, SessionIndex
+from .session_index import NEW, ConsumerSessionLocks, SessionIndex
 from .settling import Outstanding
 from .topology import RegistryEntry
 from .wire import Parcel, decode, sorted_in
@@ -106,7 +108,7 @@ class Sorter:
         self._empty: set[str] = set()
         """Queues that were free and empty when they were last looked at."""
         self._secured: set[str] = set()
-        """Queues that would survive a kill of the broker, since they were new to this sorter."""
+        """Queues that would survive a kill of the broker."""
         self._sweeps_at_s = 0.0
         self._order = 0
 
@@ -170,13 +172,20 @@ class Sorter:
             with translated(self._where("sorting")):
                 if await amqp.is_locked(channel, self._index.sorter_lock):
                     return
-                self._known = {each.queue: each for each in await self._index.registry.entries()}
+                await self._look_up()
                 inbox = await self._subscribed(channel)
             await self._sort_on(inbox)
         finally:
             self._inbox = None
             # The lock stays with the connection: no other sorter gets what is handed back here.
             await close_channel(channel)
+
+    async def _look_up(self) -> None:
+        """Learn which queues there are, and replace those that the broker was killed over."""
+        entries = await self._index.registry.entries()
+        self._known = {each.queue: each for each in entries}
+        self._secured = {each.queue for each in entries if each.role != NEW}
+        await self._index.mend([each for each in entries if each.queue not in self._secured])
 
     async def _subscribed(self, channel: Channel) -> _Inbox:
         inbox = _Inbox(channel)
@@ -190,7 +199,6 @@ class Sorter:
         # At once: the sorter before may have died over it.
         self._sweeps_at_s = self._clock.now_s()
         self._empty.clear()
-        self._secured.clear()
         while not inbox.channel.is_closed:
             await self._wait(inbox, self._sweeps_at_s - self._clock.now_s())
             self._is_sorting = True
@@ -262,18 +270,20 @@ class Sorter:
             # Removed by an operator, or never made by a sorter that died over it. It is there when
             # the same messages come again.
             for group in {each.group for each in part if each.queue == error.queue}:
-                await self._index.make(group)
+                await self._index.make_again(group)
+            self._secured.discard(error.queue)
             raise
         await self._index.announce(dict.fromkeys(each.group for each in part))
-        await self._secure({each.queue for each in part})
+        await self._secure({each.queue: each.group for each in part})
         with translated(self._where("sorting")):
             tags = [each.tag for each in part]
             await amqp.tell(inbox.channel, inbox.outstanding, done=tags)
 
-    async def _secure(self, queues: set[str]) -> None:
-        if not queues <= self._secured:
-            await self._index.secure()
-            self._secured |= queues
+    async def _secure(self, groups: Mapping[str, str]) -> None:
+        new = groups.keys() - self._secured
+        if new:
+            await self._index.secure([groups[queue] for queue in new])
+            self._secured |= new
 
     async def _wait_for_room(self) -> None:
         while len(self._known) >= MAX_SESSIONS:
@@ -289,7 +299,7 @@ class Sorter:
         idle = [each for name, each in self._known.items() if name not in self._used_at_s]
         gone = [each for each in idle[:SWEEP_COUNT] if not await self._is_in_use(each)]
         if gone:
-            await self._index.registry.remove(gone)
+            await self._index.forget(gone)
             for each in gone:
                 del self._known[each.queue]
         self._secured &= self._known.keys()

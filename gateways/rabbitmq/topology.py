@@ -19,10 +19,14 @@ from pump.errors import (
     PumpError,
     QueueMismatch,
     QueueNotFound,
+    Throttled,
     UnsupportedOperation,
 )
 from pump.message import new_id
+from pump.observability import vocabulary
+from pump.observability.log import get_logger
 from pump.subscription import QueueSpec
+from pump.tasks import look_at
 
 from .._kit.versions import server_version
 from .connection import RabbitMQLink
@@ -93,16 +97,21 @@ class Registry:
             # The queue is there all the same; the next `ensure` tries again.
             return
 
-    async def write(self, entry: RegistryEntry) -> None:
-        """Make it known to every client, again if need be; raises when that cannot be done."""
+    async def write(self, *entries: RegistryEntry) -> None:
+        """Make them known to every client, again if need be; raises when that cannot be done."""
         if self._read_at_s is None:
             await self.entries()
-        body = json.dumps(attrs.asdict(entry)).encode()
-        parcel = Parcel(body=body, properties={"message_id": new_id()})
-        [result] = await self._publisher.publish(self._name, [parcel])
-        if result is not None:
-            raise result
-        self._written.add(entry)
+        bodies = [json.dumps(attrs.asdict(entry)).encode() for entry in entries]
+        parcels = [Parcel(body=body, properties={"message_id": new_id()}) for body in bodies]
+        results = await self._publisher.publish(self._name, parcels)
+        if (error := first_error(results)) is not None:
+            raise error
+        self._written.update(entries)
+
+    async def has_written(self, *entries: RegistryEntry) -> bool:
+        """Whether every client can know of all of these, as of now."""
+        await self.entries()
+        return self._written.issuperset(entries)
 
     async def entries(self, *, is_estimate: bool = False) -> set[RegistryEntry]:
         """All that are known; for an estimate those of a moment ago will do."""
@@ -196,6 +205,9 @@ _DELAYS = "*delays"
 called so."""
 DECLARED_FOR_S = 3600.0
 """How long a delay queue is taken for granted: well within the day it lives unused."""
+ANSWER_S = 5.0
+"""How long a queue that has a leader takes to answer, at the very most."""
+_log = get_logger("gateways.rabbitmq")
 _SCRATCH = "pump.scratch"
 _WRITTEN_BY_ITSELF_S = 2.0
 """Twice as long as RabbitMQ takes to write a new queue down by itself, when it is left alone."""
@@ -267,6 +279,30 @@ class Topology:
             # Not allowed, or one queue too many for the virtual host.
             await self._clock.sleep(_WRITTEN_BY_ITSELF_S)
 
+    async def without_leader(self, queues: Sequence[str]) -> list[str]:
+        """Those that are there and that no node answers for.
+
+        A broker that is killed before it has written a new queue down comes back with the queue,
+        and never elects a leader for it: what is sent to it is never confirmed, and no restart
+        helps, only removing it.
+        """
+        found: list[str] = []
+        # What has messages to show has a leader that counts them.
+        left = [each for each in queues if await self._is_empty(each)]
+        while left:
+            async with self._link.channel_apart(self._where("reading", left[0])) as channel:
+                while left and await self._answers(channel, left[0]):
+                    left.pop(0)
+            # Nothing more is answered on a channel that waits for an answer.
+            found += left[:1]
+            left = left[1:]
+        return found
+
+    async def remove(self, queue: str) -> None:
+        """Remove a queue, and whatever is in it."""
+        async with self._link.brief_channel(self._where("removing", queue)) as channel:
+            await channel.queue_delete(queue)
+
     async def stays_of(self, queue: str, *, is_estimate: bool) -> list[str]:
         """The delay queues beside a queue."""
         entries = await self.registry.entries(is_estimate=is_estimate)
@@ -305,15 +341,62 @@ class Topology:
                 return
             # A delay queue that leads nowhere would keep its messages from all consumers.
             await self.count(queue)
-            async with self._link.brief_channel(self._where("declaring", stay)) as channel:
-                arguments = delay_arguments(queue, ttl_ms, server=self._link.server)
-                await channel.queue_declare(stay, durable=True, arguments=arguments)
-                # To declare a quorum queue again, or to publish to it, does not put off its end;
-                # only to receive from it does. What comes goes back as the channel closes.
-                await channel.basic_get(stay)
+            entry = RegistryEntry(stay, of=queue, role=DELAY)
+            arguments = delay_arguments(queue, ttl_ms, server=self._link.server)
+            await self._forget_if_gone(entry)
+            # To declare a quorum queue again, or to publish to it, does not put off its end; only
+            # to receive from it does, as both of these do. What comes goes back with its channel.
+            if not await self._use(stay, arguments) and await self.without_leader([stay]):
+                await self._remove_unused(entry)
+                await self._use(stay, arguments)
             await self.secure()
-            await self.registry.add(RegistryEntry(stay, of=queue, role=DELAY))
+            await self.registry.add(entry)
             self._declared_at_s[stay] = self._clock.now_s()
+
+    async def _forget_if_gone(self, entry: RegistryEntry) -> None:
+        """What was entered of a queue that was removed since says nothing of the next one."""
+        try:
+            await self.count(entry.queue)
+        except QueueNotFound:
+            await self.registry.entries(is_estimate=True)
+            await self.registry.remove([entry])
+
+    async def _use(self, stay: str, arguments: dict[str, Any]) -> bool:
+        """Declare a delay queue, and receive from it if there is something; whether there is."""
+        async with self._link.brief_channel(self._where("declaring", stay)) as channel:
+            declared = await channel.queue_declare(stay, durable=True, arguments=arguments)
+            if not declared.message_count:
+                return False
+            await channel.basic_get(stay)
+            return True
+
+    async def _remove_unused(self, entry: RegistryEntry) -> None:
+        """Remove a delay queue without a leader; `Throttled` for one that may have messages, whose
+        nodes may come back.
+        """
+        # Nothing was confirmed in it before it was entered; where no entries can be written, that
+        # there is none says nothing.
+        has_entries = await self.registry.has_written(RegistryEntry(entry.of))
+        if not has_entries or await self.registry.has_written(entry):
+            raise Throttled(self._where("declaring", entry.queue).target)
+        _log.warning(vocabulary.QUEUE_REPLACED, queue=entry.queue)
+        await self.remove(entry.queue)
+
+    async def _is_empty(self, queue: str) -> bool:
+        try:
+            return not await self.count(queue)
+        except QueueNotFound:
+            return False
+
+    async def _answers(self, channel: Channel, queue: str) -> bool:
+        asking = asyncio.ensure_future(channel.basic_get(queue))
+        asking.add_done_callback(look_at)
+        try:
+            async with self._clock.timeout(ANSWER_S):
+                await asyncio.shield(asking)
+        except TimeoutError:
+            return False
+        return True
 
     def _where(self, operation: str, queue: str) -> Where:
         return Where(self._link.address, operation, queue)

@@ -78,6 +78,7 @@ INVOCATION_EXPIRED: Final = "invocation.expired"
 # What gateways say.
 QUEUE_DIFFERS: Final = "queue.differs"
 HAND_BACK_COUNTED: Final = "hand_back.counted"
+QUEUE_REPLACED: Final = "queue.replaced"
 BODY_NOT_FETCHED: Final = "body.not_fetched"
 BODY_ORPHANED: Final = "body.orphaned"
 SEND_REPEATED: Final = "send.repeated"

@@ -26,7 +26,7 @@ from pump.ports import Gateway
 from tests.brokers.aws_account import AwsAccount
 from tests.brokers.nats_server import NatsServer
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
-from tests.contract.s3_rigs import _models, read_models_once, s3_account, settings_of  # noqa: F401
+from tests.contract.s3_rigs import s3_account, settings_of  # noqa: F401
 from tests.contract.sqs_rigs import sqs_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -91,7 +91,6 @@ async def test_when_a_queue_is_empty_then_how_exactly_a_receive_waits_is_measure
     report(request.node.name, off_s, record_property)
 
 
-@pytest.mark.usefixtures("read_models_once")
 @pytest.mark.parametrize("layout", [Layout.LEASES, Layout.LOG], ids=lambda layout: layout.value)
 async def test_when_an_s3_queue_is_empty_then_how_exactly_a_receive_waits_is_measured(
     request: pytest.FixtureRequest,

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
 
-import botocore.session
 import pytest
 
 from gateways.s3 import (
@@ -59,17 +58,6 @@ def _account_with_bucket(url: str) -> AwsAccount:
 def bucket_of(account: AwsAccount) -> str:
     """The bucket that the tests of a process share, each below a prefix of its own."""
     return f"contract-{account.account_id}"
-
-
-@pytest.fixture(scope="session")
-def _models() -> Any:
-    return botocore.session.create_loader()
-
-
-@pytest.fixture
-def read_models_once(monkeypatch: pytest.MonkeyPatch, _models: Any) -> None:
-    """Parsing S3's model is most of what opening a gateway takes."""
-    monkeypatch.setattr(botocore.session, "create_loader", lambda _=None: _models)
 
 
 def settings_of(account: AwsAccount, transport: TransportKind, layout: Layout) -> S3Settings:
@@ -146,7 +134,6 @@ class OnMoto:
         self,
         travelling_moto: tuple[Moto, AwsAccount],
         no_aws_settings: None,
-        read_models_once: None,
         monkeypatch: pytest.MonkeyPatch,
     ) -> AsyncIterator[Rig]:
         moto, account = travelling_moto
@@ -165,9 +152,7 @@ class OnLocalStack:
     layout: Layout
 
     @pytest.fixture
-    async def rig(
-        self, s3_account: AwsAccount, no_aws_settings: None, read_models_once: None
-    ) -> AsyncIterator[Rig]:
+    async def rig(self, s3_account: AwsAccount, no_aws_settings: None) -> AsyncIterator[Rig]:
         settings = settings_of(s3_account, self.transport, self.layout)
         rig = await open_rig(settings, WaitingClock(), tick_s=3.0, poll_s=2.0, wait_s=2.0)
         yield rig

@@ -24,7 +24,7 @@ from . import (
     test_s3_log,
     test_servicebus,
 )
-from .s3_rigs import OnMoto, _models, read_models_once, travelling_moto  # noqa: F401
+from .s3_rigs import OnMoto, travelling_moto  # noqa: F401
 from .sqs_rigs import LOCALSTACK, OnFifoQueues, OnSqs
 
 in_real_time = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -41,7 +41,8 @@ def rig_of(contract: type) -> Any:
 
 
 class Races:
-    """Fifty at once of each kind: one pump against another, one consumer by hand against another.
+    """A hundred at once of each kind: one pump against another, with an inbox that both share, and
+    one consumer by hand against another.
 
     What a virtual clock cannot hurry is the number of calls, so the seeds differ instead.
     """
@@ -50,8 +51,8 @@ class Races:
         self, rig: Rig
     ) -> None:
         """R6, R8, R27."""
-        await race_pumps(rig, seed=100, count=50, middleware=[OnceOnly(MemoryInbox())])
-        await race_consumers(rig, seed=100, count=50)
+        await race_pumps(rig, seed=100, count=100, middleware=[OnceOnly(MemoryInbox())])
+        await race_consumers(rig, seed=100, count=100)
 
 
 class TestInMemory(Races):

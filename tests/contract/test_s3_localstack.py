@@ -9,7 +9,7 @@ from pump.testing.contract.durability import LifecycleContract
 from pump.testing.contract.sending import SendingContract
 from pump.testing.contract.settling import SettlingContract
 
-from .s3_rigs import OnLocalStack, _models, read_models_once, s3_account  # noqa: F401
+from .s3_rigs import OnLocalStack, s3_account  # noqa: F401
 
 pytestmark = pytest.mark.broker
 

@@ -10,7 +10,7 @@ from pump.testing.contract.durability import DurabilityContract
 from pump.testing.contract.sending import SendingContract
 from pump.testing.contract.settling import SettlingContract
 
-from .s3_rigs import OnMoto, _models, read_models_once, travelling_moto  # noqa: F401
+from .s3_rigs import OnMoto, travelling_moto  # noqa: F401
 
 pytestmark = pytest.mark.broker
 

@@ -45,11 +45,13 @@ async def make(gateway: Gateway, subscription: Subscription) -> None:
         await gateway.admin().ensure(spec, MakeChannels.CREATE)
 
 
-async def send_surely(gateway: Gateway, queue: str, message: Message) -> None:
+async def send_surely(
+    gateway: Gateway, queue: str, message: Message, *, delay_s: float = 0.0
+) -> None:
     """As a careful sender does it: again, until the broker has confirmed it."""
     for attempt in range(1, 200):
         try:
-            await gateway.producer(queue).send([message])
+            await gateway.producer(queue).send([message], delay_s=delay_s)
             return
         except (GatewayError, SendFailed):
             pause_s = min(1.0, RECONNECT.delay_s(attempt, SYSTEM_CLOCK.chance()))

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import botocore.loaders
 import botocore.session
 import pytest
 
@@ -36,22 +37,9 @@ def _no_other_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def cold_start() -> None:
+def cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask for this to have service models read from their files, as in a new process."""
-
-
-@pytest.fixture(scope="session")
-def _models() -> Any:
-    return botocore.session.create_loader()
-
-
-@pytest.fixture(autouse=True)
-def _read_models_once(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, _models: Any
-) -> None:
-    """Parsing them is most of what a test would do otherwise."""
-    if "cold_start" not in request.fixturenames:
-        monkeypatch.setattr(botocore.session, "create_loader", lambda _=None: _models)
+    monkeypatch.setattr(botocore.session, "create_loader", botocore.loaders.create_loader)
 
 
 @pytest.fixture(params=list(TransportKind))

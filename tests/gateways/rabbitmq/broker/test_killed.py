@@ -6,13 +6,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings
+from gateways.rabbitmq.session_index import SessionIndex
+from gateways.rabbitmq.topology import Topology
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import GatewayError, Throttled
 from pump.message import Message
+from pump.ports import SessionPort
 from pump.subscription import Subscription
 from pump.testing.builders import a_message, a_subscription, defer
 from tests.brokers.rabbitmq_server import RabbitMQ
@@ -127,6 +131,56 @@ async def _kill_after_the_first_of_each(
     assert await bodies_of(gateway, sessions, "a", 1) == [b"sorted"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("made", ["a session's queue", "the queue of notes"])
+async def test_when_the_broker_is_killed_over_a_new_queue_then_sorting_goes_on_without_it(
+    server: RabbitMQ, gateway: RabbitMQGateway, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    """R40, R51: it comes back without a leader, and would never confirm what is sorted into it."""
+    sessions = _with_sessions("sorted")
+    await make(gateway, sessions)
+    await gateway.producer(sessions.queue).send([a_message("a1", group="a")])
+    if made == "a session's queue":
+        _kill_after(SessionIndex, "make", server, monkeypatch)
+    else:
+        _kill_after(SessionIndex, "_declare", server, monkeypatch)
+
+    session = await _accepted(gateway, sessions)
+    [received] = await session.receive(max_count=1, wait_s=30)
+
+    assert (session.id, received.message.body) == ("a", b"a1")
+
+
+@pytest.mark.slow
+async def test_when_the_broker_is_killed_over_a_new_delay_then_that_delay_can_be_used_again(
+    server: RabbitMQ, gateway: RabbitMQGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R17, R51: its queue comes back without a leader, and would never confirm a deferral."""
+    queue = a_subscription("orders")
+    await make(gateway, queue)
+    _kill_after(Topology, "_use", server, monkeypatch)
+
+    await send_surely(gateway, queue.queue, a_message("delayed"), delay_s=2)
+
+    assert await _received(gateway, queue, 1) == {b"delayed"}
+
+
+def _kill_after(owner: type, name: str, server: RabbitMQ, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill the broker as soon as this was called once, and start it again."""
+    call = getattr(owner, name)
+    killed: list[bool] = []
+
+    async def then_kill(*positional: Any, **named: Any) -> Any:
+        result = await call(*positional, **named)
+        if not killed:
+            killed.append(True)
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+        return result
+
+    monkeypatch.setattr(owner, name, then_kill)
+
+
 async def test_when_the_broker_is_short_of_memory_then_every_send_is_answered_and_closing_ends(
     server: RabbitMQ,
 ) -> None:
@@ -195,6 +249,17 @@ async def test_when_the_broker_stands_still_then_closing_does_not_wait_for_its_h
 
 def _with_sessions(queue: str) -> Subscription:
     return a_subscription(queue, lease=timedelta(seconds=30), options={"sessions": True})
+
+
+async def _accepted(gateway: RabbitMQGateway, sessions: Subscription) -> SessionPort:
+    """The next session that has messages, once the broker is back."""
+    for _ in range(100):
+        try:
+            if (session := await gateway.accept_session(sessions, None, wait_s=5)) is not None:
+                return session
+        except GatewayError:
+            await SYSTEM_CLOCK.sleep(0.1)
+    raise AssertionError("never accepted")
 
 
 async def _received(gateway: RabbitMQGateway, queue: Subscription, count: int) -> set[bytes]:

@@ -16,9 +16,7 @@ from pump.clock import SYSTEM_CLOCK, Clock
 # The scripted AWS and its fixtures, of the transports' own tests.
 from tests.gateways.aws.conftest import (  # noqa: F401
     Connect,
-    _models,
     _no_other_aws,
-    _read_models_once,
     aws,
     connect,
     kind,
