@@ -144,7 +144,9 @@ class RabbitMQLink:
 
         with translated(where):
             async with self._clock.timeout(self._settings.connect_timeout_s):
-                connection = await amqp.connect(self._settings, is_careful=self._is_careful)
+                connection = await amqp.connect(
+                    self._settings, sanitizes_headers=self._sanitizes_headers
+                )
             try:
                 yield await amqp.open_channel(connection, confirms=False)
             finally:
