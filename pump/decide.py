@@ -21,12 +21,11 @@ with this message, and only a delivery can give it that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import assert_never
 
 from .backoff import Backoff
-from .errors import CorruptedMessage, CryptoError, HandlerNotFound, MappingError, text_of
+from .errors import CorruptedMessage, CryptoError, HandlerNotFound, MappingError, leaves, text_of
 from .outcome import (
     ACK,
     Defer,
@@ -113,15 +112,6 @@ def _rank(error: BaseException) -> int:
             return 3
         case _:
             return 4
-
-
-def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in a group, however deep; of any other error itself."""
-    if isinstance(error, BaseExceptionGroup):
-        for member in error.exceptions:
-            yield from leaves(member)
-    else:
-        yield error
 
 
 def describe(error: BaseException) -> str:

@@ -7,7 +7,6 @@ states, and what asking does in each.
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -26,6 +25,7 @@ from .errors import (
     StorageFailed,
     Throttled,
     text_of,
+    trace_of,
 )
 from .events import PumpStateEvent
 from .findings import HandlerTimes
@@ -349,7 +349,7 @@ class Dispatcher:
         detail = "" if error is None else text_of(error, repr)
         if error is not None:
             # As text: a renderer that shows frames' locals would show bodies and credentials.
-            trace = "".join(traceback.format_exception(error))
+            trace = trace_of(error)
             _log.error(vocabulary.PUMP_FAILED, subscription=name, error=detail, traceback=trace)
         if self._runtime.emit is not None:
             event = PumpStateEvent(subscription=name, state=state.value, detail=detail)

@@ -8,7 +8,8 @@ Fix it: `ConfigurationError`, `QueueNotFound`, `AccessDenied`, `UnsupportedOpera
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import attrs
@@ -28,7 +29,79 @@ def text_of(thing: object, how: Callable[[object], str] = str) -> str:
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:  # broad: nothing is awaited, so it is the class's own doing
-        return f"<{type(thing).__name__} without text: {type(error).__name__}>"
+        return f"<{_class_of(thing)} without text: {_class_of(error)}>"
+
+
+# As Python itself holds them: a class may override how it shows them.
+_members: Callable[[BaseException], tuple[BaseException, ...]] = vars(BaseExceptionGroup)[
+    "exceptions"
+].__get__
+_name_of: Callable[[type], str] = vars(type)["__name__"].__get__
+
+
+def _class_of(thing: object) -> str:
+    return _name_of(type(thing))
+
+
+def trace_of(error: BaseException) -> str:
+    """Its traceback, or as much text as can be had of it."""
+    try:
+        if not _invents_members(error):
+            return "".join(traceback.format_exception(error))
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException:  # broad: as `text_of`; and a group may be too deep for it
+        pass
+    return f"{_class_of(error)}: {text_of(error)}\n"
+
+
+def _invents_members(error: BaseException) -> bool:
+    """Whether a group in it, or in what led to it, computes `exceptions`: that need not end."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        members = members_of(each)
+        if members and type(each).exceptions is not BaseExceptionGroup.exceptions:  # type: ignore[attr-defined]
+            return True
+        waiting += (*members, each.__cause__, each.__context__)
+    return False
+
+
+def members_of(error: BaseException) -> tuple[BaseException, ...]:
+    """The errors in a group; of any other error none."""
+    return _members(error) if issubclass(type(error), BaseExceptionGroup) else ()
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group, however deep; of any other error itself. Asks nothing of their
+    classes.
+    """
+    waiting = [error]
+    while waiting:
+        each = waiting.pop()
+        members = members_of(each)
+        waiting.extend(reversed(members))
+        if not members:
+            yield each
+
+
+def examined(error: BaseException) -> BaseException:
+    """The error; or an `UnreadableError` in its place, when it or a member of it raises as soon
+    as it is asked what it is. Whatever else looks at it then may do so plainly.
+    """
+    try:
+        for each in (error, *leaves(error)):
+            isinstance(each, PumpError)
+            f"{type(each).__name__}: {text_of(each)}"
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException:  # broad: as `text_of`
+        return UnreadableError(_class_of(error))
+    return error
 
 
 class PumpError(Exception):
@@ -45,6 +118,18 @@ class ConfigurationError(PumpError):
 
     def __str__(self) -> str:
         return f"{self.field}={self.value!r}: {self.remedy}"
+
+
+@attrs.frozen
+class UnreadableError(PumpError):
+    """Stands for an error of a handler's that cannot be looked at: its class raises when it is
+    asked what it is.
+    """
+
+    error_type: str
+
+    def __str__(self) -> str:
+        return f"{self.error_type} raises when it is asked what it is"
 
 
 class GatewayError(PumpError):

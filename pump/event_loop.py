@@ -7,9 +7,12 @@ app inside a loop of their own has chosen already, and `asyncio.run(app.serve())
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any, TypeVar
 
 from .dispatcher import Dispatcher
@@ -95,13 +98,22 @@ def _let_go_of_the_rest(loop: asyncio.AbstractEventLoop) -> None:
     left = asyncio.all_tasks(loop)
     for task in left:
         asyncio.tasks._unregister_task(task)
+        _keep_for_ever(task)
     if left:
         _log.warning(vocabulary.TASK_ABANDONED, count=len(left))
+
+
+def _keep_for_ever(task: asyncio.Task[Any]) -> None:
+    """Python closes a coroutine that it lets go of, and one that swallows that too (`except:` in a
+    loop) never gives it the processor back, not even at the end of the program.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 
 
 # Signals of the operating system: the first one drains, the second one stops now.
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_MOST_UNHEARD = 3
 
 
 async def run_until_signalled(dispatcher: Dispatcher, *, until_empty: bool = False) -> None:
@@ -153,14 +165,45 @@ def on_signal(end: Callable[[], None]) -> Iterator[None]:
     """Call `end` on the event loop for each request of the system's to end the program."""
     loop = asyncio.get_running_loop()
     installed = []
+    unheard = _UnheardSignals()
+
+    def heard() -> None:
+        unheard.count = 0
+        end()
+
     for each in _SIGNALS:
         try:
-            loop.add_signal_handler(each, end)
+            loop.add_signal_handler(each, heard)
         except (ValueError, NotImplementedError, RuntimeError):
             continue  # Not the main thread, or no such signal here: the embedding program ends us.
+        unheard.watch(each)
         installed.append(each)
     try:
         yield
     finally:
         for each in installed:
             loop.remove_signal_handler(each)
+
+
+class _UnheardSignals:
+    """Ends the process at the third signal of which the event loop, blocked by a handler, has heard
+    none: Python runs a signal's function between two instructions, whatever the loop does.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def watch(self, number: int) -> None:
+        """Count these too; the loop's own function for them is called as before."""
+        of_the_loop = signal.getsignal(number)
+
+        def count(number: int, frame: FrameType | None) -> None:
+            self.count += 1
+            if self.count == _MOST_UNHEARD:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            if callable(of_the_loop):
+                of_the_loop(number, frame)
+
+        # Without SA_RESTART, which loops set: a blocking `recv` would begin anew before that.
+        signal.signal(number, count)

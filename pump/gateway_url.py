@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from .capabilities import Capabilities
 from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConfigurationError
 from .ports import Gateway
@@ -48,14 +49,21 @@ def checked_gateway(gateway: object, shown: str, maker: str) -> Gateway:
     """The gateway, if it is one; otherwise a `ConfigurationError` that names what it lacks."""
     # Not by isinstance: from Python 3.12 on it does not see what `__getattr__` delegates.
     missing = [name for name in _MEMBERS if not hasattr(gateway, name)]
-    if not missing:
+    kind = type(gateway).__name__
+    if inspect.iscoroutine(gateway):
+        gateway.close()
+        why = "what it returns must be awaited; making a gateway is no I/O, so define it with def"
+    elif missing:
+        why = f"{kind} lacks {', '.join(missing)}; pump.ports.Gateway says what each must do"
+    elif wrong := [name for name in _MEMBERS if not _is_fit(name, getattr(gateway, name))]:
+        why = f"of {kind}, {', '.join(wrong)} is not what pump.ports.Gateway says"
+    else:
         return cast("Gateway", gateway)
-    raise ConfigurationError(
-        "gateway",
-        shown,
-        f"{maker} makes no Gateway: {type(gateway).__name__} lacks {', '.join(missing)}; "
-        "pump.ports.Gateway says what each must do",
-    )
+    raise ConfigurationError("gateway", shown, f"{maker} makes no Gateway: {why}")
+
+
+def _is_fit(name: str, member: object) -> bool:
+    return isinstance(member, Capabilities) if name == "capabilities" else callable(member)
 
 
 def _unfit(factory: object) -> str | None:

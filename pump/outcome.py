@@ -15,6 +15,7 @@ from .errors import (
     InvalidReceipt,
     LeaseLost,
     SessionLockLost,
+    leaves,
     text_of,
 )
 from .message import Delivery
@@ -63,11 +64,19 @@ class Ack:
     """Done: remove the message for good."""
 
 
+LONGEST_DEFERRAL_S: Final = 100 * 365 * 24 * 3600.0
+"""A century: more than that, such as `timedelta.max`, ends after the last date there is."""
+
+
+def _within_reach(delay_s: float) -> float:
+    return min(delay_s, LONGEST_DEFERRAL_S)
+
+
 @attrs.frozen
 class Defer:
-    """Not now: deliver again after `delay_s`, counted as an attempt."""
+    """Not now: deliver again after `delay_s`, counted as an attempt. A century at most."""
 
-    delay_s: float = 0.0
+    delay_s: float = attrs.field(default=0.0, converter=_within_reach)
 
 
 @attrs.frozen
@@ -172,6 +181,4 @@ def _text(detail: object) -> str:
 
 def carries_signal(error: BaseException) -> bool:
     """Whether `error` is a signal, or a group of errors (of a TaskGroup, say) with one inside."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(Signal) is not None
-    return isinstance(error, Signal)
+    return any(issubclass(type(each), Signal) for each in leaves(error))

@@ -24,6 +24,11 @@ PAGE_BYTES = 4096
 
 _HEADER_BYTES = 100
 _PLENTY = 2**62
+# SQLite writes its log from the start again when it holds so much: a thousand pages, its own
+# default, or so little that on a small disk the log stays well below what is kept free of sends.
+_LOG_PAGES = 1000
+_LEAST_LOG_PAGES = 8
+_LOGS_OF_A_DISK = 32
 _MAGIC = b"SQLite format 3\x00"
 
 
@@ -89,6 +94,8 @@ class _GroupConnection(sqlite3.Connection):
 
     work: Callable[[], object] = int
     presence: Presence | None = None
+    file: str = ""
+    """The file itself, where its name is a link; its log is beside it."""
 
     def commit(self) -> None:
         self.work()
@@ -135,6 +142,9 @@ class Database:
         self._max_bytes = max_bytes
         self.space = Space(left_bytes=_PLENTY, total_bytes=_PLENTY)
         """What there was to be written to, when it was last measured."""
+        self.is_tight_below = 0
+        """With less of the disk left than this, what is free inside of the file is counted, too:
+        each question costs a step of SQLite."""
 
     @classmethod
     async def open(
@@ -203,11 +213,24 @@ class Database:
         with suppress(OSError, sqlite3.Error):
             disk = os.statvfs(self.path.parent)
             left, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
-            if self._max_bytes is not None:
-                used = self._pragma("page_count") - self._pragma("freelist_count")
-                left = min(left, self._max_bytes - used * PAGE_BYTES)
-                total = min(total, self._max_bytes)
+            if self._max_bytes is not None or left < self.is_tight_below:
+                pages = self._pragma("page_count") * PAGE_BYTES
+                free = self._pragma("freelist_count") * PAGE_BYTES
+                left = self._room(left, total, pages, free)
+                if self._max_bytes is not None:
+                    left = min(left, self._max_bytes - pages + free)
+                    total = min(total, self._max_bytes)
             self.space = Space(left_bytes=left, total_bytes=total)
+
+    def _room(self, left: int, total: int, pages: int, free: int) -> int:
+        """What can be sent, with so much of the disk left. The file does not shrink: what was
+        acknowledged makes room inside of it, and what is only in the log so far has yet to find
+        its place.
+        """
+        file, log = map(_size_of, (self._raw.file, f"{self._raw.file}-wal"))
+        room = left - max(0, pages - file)
+        # Everything is written to the log first, which must be able to reach its full size.
+        return room + free if left + log >= 2 * _log_bytes(total) else room
 
     def _pragma(self, name: str) -> int:
         number: int = self._raw.execute(f"PRAGMA {name}").fetchone()[0]
@@ -296,16 +319,37 @@ def _connect(path: Path, max_bytes: int | None, companions: Sequence[Path]) -> _
     try:
         raw.execute("PRAGMA journal_mode = WAL")
         raw.execute("PRAGMA synchronous = FULL")
+        _bound_log(raw, path)
         if max_bytes is not None:
             raw.execute(f"PRAGMA max_page_count = {max(1, max_bytes // PAGE_BYTES)}")
-        # The first look into the file makes its log, beside what the name may link to.
+        # The first look into the file makes its log.
         raw.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-        log = Path(f"{os.path.realpath(path)}-wal")
-        raw.presence = Presence(path, log, *companions)
+        raw.file = os.path.realpath(path)
+        raw.presence = Presence(path, Path(f"{raw.file}-wal"), *companions)
     except BaseException:
         raw.close()
         raise
     return raw
+
+
+def _log_bytes(disk_bytes: int) -> int:
+    pages = disk_bytes // _LOGS_OF_A_DISK // PAGE_BYTES
+    return min(_LOG_PAGES, max(_LEAST_LOG_PAGES, pages)) * PAGE_BYTES
+
+
+def _bound_log(raw: sqlite3.Connection, path: Path) -> None:
+    disk = os.statvfs(path.parent)
+    log_bytes = _log_bytes(disk.f_blocks * disk.f_frsize)
+    raw.execute(f"PRAGMA wal_autocheckpoint = {log_bytes // PAGE_BYTES}")
+    # A single large commit may make it longer; it gives the rest back when it starts anew.
+    raw.execute(f"PRAGMA journal_size_limit = {2 * log_bytes}")
+
+
+def _size_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 # Presence: whether the files that are open are still the ones their names stand for.

@@ -10,6 +10,8 @@ from .group_commit import GroupCommit
 # What receiving and acking everything takes: SQLite's log, which starts anew at 4 MB, and leases.
 _MOST_RESERVED = 2**24
 _LEAST_RESERVED = 2**16
+# Room is measured exactly from so many times the reserve on.
+_TIGHT = 4
 # Of a row beside its body, and its share of a page.
 _ROW_BYTES = 512
 
@@ -29,6 +31,7 @@ class DiskReserve:
         self._space = database.space
         self._admitted_bytes = 0
         journal.measures = reserve_bytes != 0
+        database.is_tight_below = _TIGHT * (reserve_bytes or _MOST_RESERVED)
 
     def has_room(self, count: int, body_bytes: int, *, is_routed: bool) -> bool:
         """Whether they fit, as far as is known, without what is kept for receives and acks."""

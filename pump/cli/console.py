@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import Any
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import PumpError, text_of
+from ..errors import PumpError, leaves, text_of, trace_of
 from ..exit_codes import Failure
 
 _UNCUT = 10_000
@@ -121,14 +120,14 @@ def _short(number: float) -> str:
 
 def complain(error: Exception) -> None:
     """Say what happened: one line for an error of ours, the traceback for anything else."""
-    for each in _leaves(error):
+    for each in leaves(error):
         if isinstance(each, PumpError):
             print_error(text_of(each))
         elif isinstance(each, Failure):
             _print_details(each.details)
             print_error(text_of(each))
         else:
-            _print_details("".join(traceback.format_exception(each)))
+            _print_details(trace_of(each))
             print_error(f"unexpected {type(each).__name__}: {text_of(each)}")
 
 
@@ -137,9 +136,3 @@ def _print_details(details: str) -> None:
         from ..observability.redaction import scrub
 
         click.echo(scrub(details.rstrip()), err=True)
-
-
-def _leaves(error: Exception) -> list[Exception]:
-    if isinstance(error, ExceptionGroup):
-        return [leaf for part in error.exceptions for leaf in _leaves(part)]
-    return [error]

@@ -18,7 +18,7 @@ import attrs
 
 from ..clock import Clock
 from ..dispatcher import Dispatcher
-from ..errors import PumpError, text_of
+from ..errors import PumpError, leaves, text_of
 from ..http.wire import Answer, Refused, Request, refuse_changes
 from ..observability.metrics_catalogue import CONTENT_TYPE
 from ..observability.telemetry import TextMetrics
@@ -233,11 +233,12 @@ def shown(error: Exception | None) -> str | None:
     """
     if error is None:
         return None
-    if isinstance(error, ExceptionGroup):
-        parts = dict.fromkeys(shown(part) or "" for part in error.exceptions)
-        return ", ".join(parts)[:_MAX_TEXT]
+    return ", ".join(dict.fromkeys(map(_shown_one, leaves(error))))[:_MAX_TEXT]
+
+
+def _shown_one(error: BaseException) -> str:
     kind = type(error).__name__
-    return f"{kind}: {text_of(error)}"[:_MAX_TEXT] if isinstance(error, PumpError) else kind
+    return f"{kind}: {text_of(error)}" if isinstance(error, PumpError) else kind
 
 
 def why_not_ready(health: SubscriptionHealth, options: HealthOptions) -> str | None:

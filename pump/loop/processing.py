@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from ..clock import Clock
-from ..decide import decide, describe, exhausted, leaves
-from ..errors import CorruptedMessage, MappingError
+from ..decide import decide, describe, exhausted
+from ..errors import CorruptedMessage, MappingError, examined, leaves
 from ..events import OutcomeEvent, Status
 from ..headers import CORRUPTED
 from ..mapping import Mapper
@@ -191,9 +191,10 @@ class Dispatch:
                 )
             request = self.mapper.read(message, self.subscription)
             await self.processor.dispatch(request, delivery, self.subscription)
-        except BaseException as error:  # broad: a handler can raise anything; see the docstring
-            if not isinstance(error, Exception):
-                _let_through(error, is_stopping=is_told_to_stop(delivery))
+        except BaseException as raised:  # broad: a handler can raise anything; see the docstring
+            if not issubclass(type(raised), Exception):
+                _let_through(raised, is_stopping=is_told_to_stop(delivery))
+            error = _examined(raised)
             return self._decided(error, delivery), error
         return ACK, None
 
@@ -207,10 +208,17 @@ class Dispatch:
         )
 
 
+def _examined(raised: BaseException) -> BaseException:
+    try:
+        return examined(raised)
+    except ENDS_OF_THE_PROGRAM as end:  # Its `__str__` wants it, or Ctrl-C came just then.
+        raise ProgramEnded(end) from None
+
+
 def _let_through(error: BaseException, *, is_stopping: bool) -> None:
     """Raise what is no failure of the message's: an end of the program, or of the task."""
     for each in leaves(error):
-        if isinstance(each, ENDS_OF_THE_PROGRAM):
+        if issubclass(type(each), ENDS_OF_THE_PROGRAM):
             raise ProgramEnded(each) from error
     if _is_closed():
         raise error

@@ -13,7 +13,7 @@ import attrs
 import msgspec
 
 from ..clock import SYSTEM_CLOCK, Clock
-from ..errors import GatewayError
+from ..errors import GatewayError, leaves
 from ..events import BestEffortOrderEvent, Event, LeaseLostEvent, Status
 from ..findings import HandlerTimes
 from ..message import Delivery, Message
@@ -403,13 +403,7 @@ def error_types(error: BaseException) -> str:
     """What kind of error it was; of a group, the kinds of its members. Never its text, which may
     quote the message.
     """
-    return ", ".join(sorted(_types_in(error)))
-
-
-def _types_in(error: BaseException) -> set[str]:
-    if isinstance(error, BaseExceptionGroup):
-        return set().union(*map(_types_in, error.exceptions))
-    return {type(error).__name__}
+    return ", ".join(sorted({type(each).__name__ for each in leaves(error)}))
 
 
 def _kept(

@@ -193,7 +193,8 @@ class Workers:
         while self._tasks:
             try:
                 async with self._clock.timeout(ends_at_s - self._clock.now_s()):
-                    await asyncio.wait(self._tasks)
+                    ended, _ = await asyncio.wait(self._tasks)
+                self._tasks -= ended
             except TimeoutError:
                 self.leave_behind()
                 self._tasks.clear()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import traceback
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -20,6 +19,7 @@ import msgspec
 import structlog
 from structlog.types import Processor
 
+from ..errors import trace_of
 from .redaction import REDACTED, scrub, shown, shown_arguments
 from .vocabulary import LINE_LOST
 
@@ -99,7 +99,7 @@ def _traceback_of(exc_info: object) -> str | None:
         error = sys.exc_info()[1]
     if not isinstance(error, BaseException):
         return None
-    return scrub("".join(traceback.format_exception(error)).rstrip())
+    return scrub(trace_of(error).rstrip())
 
 
 # Line handler: log lines on a stream, and a short way there for lines that are JSON already.

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ..clock import Clock
+from ..errors import members_of
 from ..message import Delivery, Message
 from ..outcome import Outcome, Reject, Settlement, carries_signal
 from ..subscription import Subscription
@@ -193,8 +194,8 @@ CANCELLED = "cancelled"
 
 def failure_name(error: BaseException) -> str:
     """The name of the error's class; for a group of one, that of its only member."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
+    while len(members := members_of(error)) == 1:
+        [error] = members
     return CANCELLED if isinstance(error, asyncio.CancelledError) else type(error).__name__
 
 

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -341,12 +343,67 @@ def test_when_handlers_break_the_loop_then_the_process_ends_and_nothing_is_lost(
     assert visible_count(folder, "work") == 2
 
 
-def test_when_a_handler_exits_in_a_loop_of_the_users_then_the_gateway_is_closed_too(
+def test_when_a_handler_blocks_the_loop_for_ever_then_the_third_signal_ends_the_process(
     write: Write, folder: Path
 ) -> None:
+    """R93: the loop hears of none."""
+    block = "print('Blocked.', flush=True)\n    while True: time.sleep(0.01)"
+    write("app.py", an_app(f"async def work(request: Work) -> None:\n    {block}"))
+    send(folder, ADA, queue="work")
+
+    with running("run", "app:app", *TEXT, folder=folder) as program:
+        program.out.wait_for("Blocked.")
+        for _ in range(3):
+            program.signal()
+            # Two of one kind are one while they are pending.
+            with suppress(subprocess.TimeoutExpired):
+                program.process.wait(0.5)
+
+        assert program.wait() == -signal.SIGTERM
+    assert visible_count(folder, "work") == 1
+
+
+def test_when_a_task_swallows_even_its_closing_then_the_program_ends(
+    write: Write, folder: Path
+) -> None:
+    """R93: Python would call it for ever at its own end."""
+    path = write(
+        "program.py",
+        """
+import asyncio
+from pump import event_loop
+
+async def never_end():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except BaseException:
+            pass
+
+async def main():
+    task = asyncio.create_task(never_end())
+    await asyncio.sleep(0)
+
+event_loop._PATIENCE_S = 0.05
+event_loop.run(main())
+print("Ended.")
+""",
+    )
+
+    ended = run_to_its_end(sys.executable, str(path), folder=folder)
+
+    assert ended.returncode == 0, ended.stderr
+    assert "Ended." in ended.stdout
+
+
+@pytest.mark.parametrize("error", ["SystemExit(7)", "ExitsWhenAsked"])
+def test_when_a_handler_exits_in_a_loop_of_the_users_then_the_gateway_is_closed_too(
+    write: Write, folder: Path, error: str
+) -> None:
     """R93: `asyncio.run(app.serve())` knows nothing of how our own entry points unwind."""
-    handle = "async def work(request: Work) -> None:\n    raise SystemExit(7)"
-    path = write("app.py", an_app(handle) + "\nasyncio.run(app.serve())\n")
+    start = "class ExitsWhenAsked(Exception):\n    def __str__(self):\n        raise SystemExit(7)"
+    handle = f"async def work(request: Work) -> None:\n    raise {error}"
+    path = write("app.py", an_app(handle, start=start) + "\nasyncio.run(app.serve())\n")
     send(folder, ADA, queue="work")
 
     ended = run_to_its_end(sys.executable, str(path), folder=folder)

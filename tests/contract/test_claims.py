@@ -19,7 +19,7 @@ from pump.testing.contract.concurrency import BlockingContract, blocking_calls
 from pump.testing.contract.durability import SharingContract
 
 from .naive import NaiveGateway
-from .saboteurs.claims import BlocksTheLoop
+from .saboteurs.claims import BlocksTheLoop, WaitsForAThread
 from .teeth import recorded
 
 LIARS = {
@@ -81,6 +81,10 @@ def test_when_a_field_can_be_declared_then_a_liar_is_found_out() -> None:
 @pytest.mark.parametrize(
     ("claims", "test"),
     [
+        (
+            {"gateway": "sqs"},
+            "it_is_called_by_a_scheme_then_no_other_package_has_that_scheme",
+        ),
         ({"max_delay_s": 1.0}, "a_delay_is_longer_than_it_says_then_the_send_is_refused"),
         (
             {"receive_batch": 1},
@@ -194,6 +198,15 @@ async def test_when_a_gateway_blocks_the_loop_then_the_call_and_its_place_are_na
     test = BlockingContract().test_when_its_calls_run_then_none_of_them_blocks_the_event_loop
 
     with pytest.raises(AssertionError, match=r"time\.sleep, called by settle \(.*claims\.py:\d+"):
+        await test(rig)
+
+
+async def test_when_a_gateway_waits_for_a_thread_then_the_wait_and_its_place_are_named() -> None:
+    clock = VirtualClock()
+    rig = Rig(gateway=WaitsForAThread(clock), clock=clock)
+    test = BlockingContract().test_when_its_calls_run_then_none_of_them_blocks_the_event_loop
+
+    with pytest.raises(AssertionError, match=r"Condition\.wait, called by settle \(.*claims\.py"):
         await test(rig)
 
 

@@ -23,7 +23,7 @@ from pump.loop.workers import Workers
 from pump.mapping import Mapper
 from pump.message import Delivery
 from pump.outcome import ACK, Defer, RejectionReason
-from pump.rejection import RejectionRouter, Routed
+from pump.rejection import Copied, RejectionRouter, Routed
 from pump.runtime import Runtime
 from pump.session import Session
 from pump.subscription import MakeChannels, Subscription
@@ -199,6 +199,10 @@ def never_asks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaseKeeper, "hold", is_held)
 
 
+def forgets_its_copies(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Copied, "by", lambda rejection, routed: None)
+
+
 def tells_no_observer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reporter, "_tell", lambda self, result, emit: None)
 
@@ -241,6 +245,10 @@ def ends_with_a_handlers_own_cancellation(patch: pytest.MonkeyPatch) -> None:
 
 def believes_that_errors_have_text(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("pump.decide.text_of", str)
+
+
+def believes_that_errors_say_what_they_are(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("pump.loop.processing.examined", lambda error: error)
 
 
 def takes_a_generator_for_work_done(patch: pytest.MonkeyPatch) -> None:
@@ -287,6 +295,7 @@ TEETH: dict[str, tuple[Sabotage, ...]] = {
     "test_when_coroutines_end_in_any_way_then_each_is_settled_and_neighbours_go_on": (
         ends_with_a_handlers_own_cancellation,
         believes_that_errors_have_text,
+        believes_that_errors_say_what_they_are,
     ),
     "test_when_threads_end_in_any_way_then_each_is_settled_and_neighbours_go_on": (
         takes_a_generator_for_work_done,
@@ -300,6 +309,10 @@ TEETH: dict[str, tuple[Sabotage, ...]] = {
     ),
     "test_when_a_session_has_let_go_of_it_then_rejecting_it_copies_nothing": (
         copies_whatever_a_session_had,
+    ),
+    "test_when_another_consumer_has_settled_it_then_rejecting_it_copies_nothing": (never_asks,),
+    "test_when_the_original_cannot_be_removed_then_rejecting_again_copies_nothing_more": (
+        forgets_its_copies,
     ),
     "test_when_settled_by_hand_then_observers_are_told_as_by_the_pump": (
         tells_no_observer,

@@ -22,10 +22,15 @@ from pump.errors import (
     MappingError,
     SessionLockLost,
     TooManyHandlers,
+    UnreadableError,
+    examined,
+    leaves,
     text_of,
+    trace_of,
 )
 from pump.outcome import (
     ACK,
+    LONGEST_DEFERRAL_S,
     Defer,
     DeferMessage,
     InvalidMessage,
@@ -53,6 +58,7 @@ def later(seconds: float) -> DeferMessage:
         (later(7), Defer(7.0)),
         (later(0), Defer(0.0)),
         (later(-5), Defer(0.0)),
+        (DeferMessage(timedelta.max), Defer(LONGEST_DEFERRAL_S)),
         (DeferMessage(), Defer(2.0)),
         (RejectMessage("no"), Reject(DEAD_LETTERED, "no")),
         (InvalidMessage("what?"), Reject(UNACCEPTABLE, "what?")),
@@ -293,6 +299,55 @@ def test_when_taking_text_ends_the_program_then_it_does(end: type[BaseException]
 
     with pytest.raises(end):
         text_of(Exits())
+
+
+class Nameless(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise ValueError
+
+
+class Hidden(Exception, metaclass=Nameless):
+    pass
+
+
+class Circular(ExceptionGroup[Exception]):
+    @property
+    def exceptions(self) -> tuple[Exception, ...]:
+        return (self,)
+
+
+def nested(error: Exception, depth: int) -> Exception:
+    for _ in range(depth):
+        error = ExceptionGroup("one more", [error])
+    return error
+
+
+@pytest.mark.parametrize("error", [Hidden(), nested(Hidden(), 3)], ids=["alone", "in groups"])
+def test_when_an_error_raises_as_it_is_looked_at_then_another_stands_for_it(
+    error: Exception,
+) -> None:
+    """R93."""
+    seen = examined(error)
+
+    assert isinstance(seen, UnreadableError)
+    assert describe(seen).endswith("raises when it is asked what it is")
+    assert "Hidden" in trace_of(error) or "ExceptionGroup" in trace_of(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [nested(ValueError("one"), 5_000), Circular("itself", [ValueError("one")])],
+    ids=["deep", "circular"],
+)
+def test_when_a_group_has_no_end_for_a_recursion_then_its_members_are_found(
+    error: Exception,
+) -> None:
+    """R93."""
+    assert [str(each) for each in leaves(error)] == ["one"]
+    assert examined(error) is error
+    assert decide(error, attempt=9, strategy=HYBRID) == Reject(DEAD_LETTERED, "ValueError: one")
+    assert trace_of(error)
 
 
 def test_when_a_deferral_is_by_no_time_then_it_is_refused_where_it_is_raised() -> None:

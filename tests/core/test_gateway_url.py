@@ -123,6 +123,37 @@ def test_when_an_object_lacks_members_of_the_port_then_each_is_named(
     assert "Half lacks producer, admin" in complaint()
 
 
+class Odd(MemoryGateway):
+    capabilities = "everything"  # type: ignore[assignment]
+    consumer = None  # type: ignore[assignment]
+
+
+def makes_an_odd_gateway(url: str, clock: object) -> object:
+    return Odd()
+
+
+def test_when_a_member_is_not_what_the_port_says_then_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R56."""
+    installed(monkeypatch, f"{__name__}:makes_an_odd_gateway")
+
+    assert "of Odd, capabilities, consumer is not what pump.ports.Gateway says" in complaint()
+
+
+async def makes_it_later(url: str, clock: object) -> object:
+    return MemoryGateway()
+
+
+def test_when_a_factory_must_be_awaited_then_it_is_told_to_be_no_coroutine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R56."""
+    installed(monkeypatch, f"{__name__}:makes_it_later")
+
+    assert "define it with def" in complaint()
+
+
 def test_when_an_app_is_given_what_is_no_gateway_then_what_it_lacks_is_named() -> None:
     """R56."""
     app = App(object())  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from pump.message import Message
 from pump.subscription import Subscription
 from pump.testing.virtual_clock import VirtualClock
 
+from ..small_disk import SmallDisk
 from .conftest import OpenLocal
 from .queue_user import QueueUser
 from .work import Job
@@ -35,8 +36,8 @@ def crash_image(folder: Path) -> Path:
     return image
 
 
-async def fill(queue: QueueUser, sent: list[str]) -> None:
-    for _ in range(100):
+async def fill(queue: QueueUser, sent: list[str], count: int = 100) -> None:
+    for _ in range(count):
         sent += await queue.send(*("x" * 1000 for _ in range(10)))
 
 
@@ -391,6 +392,31 @@ async def test_when_the_queue_is_full_then_consumers_still_dig_themselves_out(
 
     assert acked == sent
     await here.send("and on it goes")
+
+
+async def test_when_a_small_disk_was_full_then_sends_go_on_once_consumers_have_caught_up(
+    open_local: OpenLocal,
+    clock: VirtualClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R51: the file does not shrink, and its log grows; neither may use the reserve up."""
+    disk = SmallDisk(tmp_path, 2**21, monkeypatch)
+    left = []
+    for _ in range(2):
+        orders = await QueueUser(await open_local(clock)).create()
+        with pytest.raises(StorageFull):
+            await fill(orders, [], count=10**6)
+        left.append(disk.left_bytes)
+        while deliveries := await orders.receive(20):
+            await orders.ack(*deliveries)
+            left.append(disk.left_bytes)
+        await orders.send("and on it goes")
+        # Its log goes, and begins anew.
+        await orders.gateway.aclose()
+
+    assert min(left) > 0
+    assert len(left) > 20
 
 
 async def test_when_the_disk_is_nearly_full_then_only_dead_letters_are_sent(

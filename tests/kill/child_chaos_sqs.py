@@ -1,12 +1,13 @@
 """The child of the chaos test on `pump local`: a worker that notes what it does in a file.
 
-python -m tests.kill.child_chaos_sqs URL FOLDER NAME
+python -m tests.kill.child_chaos_sqs URL FOLDER NAME uvloop|asyncio
 
 Notes are single writes to a file of the child's own, so that a kill cannot tear one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import sys
@@ -103,8 +104,9 @@ def build(url: str, folder: Path, notes: Notes) -> App:
 
 
 def main() -> None:
-    url, folder, name = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-    event_loop.run(build(url, folder, Notes(folder, name)).serve())
+    url, folder, name, loop = sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4]
+    run = event_loop.run if loop == "uvloop" else asyncio.run
+    run(build(url, folder, Notes(folder, name)).serve())
 
 
 if __name__ == "__main__":

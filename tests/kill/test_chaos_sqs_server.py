@@ -1,4 +1,4 @@
-"""Chaos on `sqs://`: `pump local` is killed again and again, and workers are, too.
+"""Chaos on `sqs://`: `pump local` is killed again and again, and workers are, on both event loops.
 
 Half a minute by default; `PUMP_CHAOS_S=300` makes it five.
 """
@@ -78,14 +78,15 @@ class Crowd:
 
     def fill(self) -> None:
         while len(self.workers) < WORKERS:
-            name = f"worker-{next(self._names)}"
+            number = next(self._names)
+            name, loop = f"worker-{number}", "asyncio" if number % 3 == 2 else "uvloop"
             url = f"sqs://us-east-1?endpoint={self._server.endpoint_url}&transport=lean"
             command = [sys.executable, "-m", "tests.kill.child_chaos_sqs", url]
             keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
             with (self._folder / f"{name}.err").open("wb") as errors:
                 self.workers.append(
                     subprocess.Popen(
-                        [*command, str(self._folder), name],
+                        [*command, str(self._folder), name, loop],
                         cwd=ROOT,
                         env={**os.environ, **keys},
                         stderr=errors,

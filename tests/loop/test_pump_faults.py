@@ -10,6 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from pump.errors import AccessDenied, ConnectionFailed, GatewayError, Throttled
 from pump.events import Status
+from pump.loop.lanes import Lanes
+from pump.loop.workers import Workers
 from pump.outcome import Ack, DeferMessage
 
 from ..core.rig import Gate, Rig, Work
@@ -189,3 +191,24 @@ async def test_when_a_handler_defers_a_hundred_times_then_it_is_not_taken_for_a_
         await rig.clock.advance(101 * 60)
 
         assert rig.outcomes[-1].status is Status.PROCESSED
+
+
+async def test_when_nothing_handles_what_is_in_flight_then_the_pump_counts_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R93: a defect of ours that `/livez` is to see, and a busy pump is none."""
+    gate = Gate()
+    async with Rig(gate, concurrency=1, prefetch=1) as rig:
+        await rig.start()
+        await rig.send(1, 2)
+        await rig.clock.settle()
+        pump = rig.dispatcher.performers[0].pump
+        assert pump is not None
+        busy = pump.unattended_count
+        monkeypatch.setattr(Workers, "wake", lambda workers: None)
+        monkeypatch.setattr(Lanes, "take", lambda lanes: None)
+
+        gate.open()
+        await rig.clock.settle()
+
+        assert (busy, pump.unattended_count) == (0, 1)

@@ -65,6 +65,8 @@ _LEASE = Struct("<ddI")
 _MESSAGE = Struct("<QI")
 # Of the file that is written: about ten seconds of the greatest load.
 _MAX_BYTES = 4 * 1024 * 1024
+# On a small disk both together are far below what is kept free of sends.
+_FILES_OF_A_DISK = 64
 
 _log = get_logger("gateways.sqs_server")
 
@@ -93,13 +95,15 @@ class LeaseFile:
         self._turn = 0
         self._files: list[int] = []
         self._position = 0
-        self._max_bytes = _MAX_BYTES
+        self._turn_bytes = self._max_bytes = _MAX_BYTES
         self._is_failing = False
 
     def open(self, turn: int, offset_s: float) -> None:
         """Go on after the account of that turn, with what still runs of it. Blocks."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._files = [os.open(path, flags, 0o600) for path in self._paths]
+        disk = os.statvfs(self._paths[0].parent)
+        self._turn_bytes = min(_MAX_BYTES, disk.f_blocks * disk.f_frsize // _FILES_OF_A_DISK)
         self._turn = turn
         self._begin_turn(offset_s)
 
@@ -138,14 +142,14 @@ class LeaseFile:
         frames = b"".join(_frames_of(self._live(), offset_s, self._boot))
         other = self._files[::-1]
         if not self._write(frames, _HEADER.size, file=other[0], is_first=True):
-            self._max_bytes = self._position + _MAX_BYTES
+            self._max_bytes = self._position + self._turn_bytes
             return
         # Last, so that a file with a header is complete.
         header = _HEADER.pack(_MAGIC, _VERSION, self._key, self._turn + 1)
         if self._write(header, 0, file=other[0]):
             self._files, self._turn = other, self._turn + 1
             self._position = _HEADER.size + len(frames)
-            self._max_bytes = self._position + _MAX_BYTES
+            self._max_bytes = self._position + self._turn_bytes
 
     def _write(
         self, data: bytes, position: int, *, file: int | None = None, is_first: bool = False

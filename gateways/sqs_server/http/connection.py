@@ -35,6 +35,8 @@ from pump.clock import Clock, Timer
 _BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 # What a client may send ahead of its answers before it is read no further.
 _MAX_HELD_BYTES: Final = 64 * 1024
+# Of a body whose reader waits for room, a connection holds this and one chunk of the socket's.
+_READ_AHEAD_BYTES: Final = 16 * 1024
 _logger = logging.getLogger("gateways.sqs_server.http")
 
 
@@ -82,7 +84,7 @@ class Connection(web.RequestHandler):
     )
 
     def __init__(self, manager: Any, watch: Watch, fast_lane: FastLane, **options: Any) -> None:
-        super().__init__(manager, **options)
+        super().__init__(manager, read_bufsize=_READ_AHEAD_BYTES, **options)
         self._watch = watch
         self._fast_lane = fast_lane
         self._socket: asyncio.Transport | None = None
@@ -170,7 +172,8 @@ class Connection(web.RequestHandler):
             self._go_on(self.transport)
 
     async def _write(self, reply: Reply) -> None:
-        if self.transport is None:
+        # uvloop raises a bare RuntimeError for a write to a transport that is about to be lost.
+        if self.transport is None or self.transport.is_closing():
             return
         self.transport.write(reply.data)
         if self.writing_paused:

@@ -249,6 +249,7 @@ def _signature(time_s: int) -> str:
 
 # A request that came through aiohttp, as the exchange wants it.
 
+_CHUNK_BYTES: Final = 16 * 1024
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -382,7 +383,8 @@ class WebRequest:
 
     async def _read_slowly(self, incoming: IncomingBody | None) -> bytes:
         body = bytearray()
-        while chunk := await self._request.content.readany():
+        # In small pieces: what waits for room has been taken from the connection.
+        while chunk := await self._request.content.read(_CHUNK_BYTES):
             if incoming is not None:
                 await incoming.grow(len(chunk))
             body += chunk

@@ -13,7 +13,6 @@ What is raised here is a defect, or a machine's: Spark then tries the task again
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Collection, Iterable, Iterator
 
 import attrs
@@ -21,7 +20,7 @@ import attrs
 from ...app import App
 from ...clock import Clock
 from ...dispatcher import Dispatcher
-from ...errors import ConfigurationError, GatewayError, PumpError, text_of
+from ...errors import ConfigurationError, GatewayError, PumpError, text_of, trace_of
 from ...event_loop import run
 from ...ports import AdminPort, Gateway
 from ...subscription import OnRoutingFailure, Subscription
@@ -165,7 +164,7 @@ def _portable(error: Exception) -> Exception:
             "a task's Python has no module of that name; install it on every machine, or send it "
             "along: --py-files, or spark.sparkContext.addPyFile(…)",
         )
-    trace = "".join(traceback.format_exception(error))
+    trace = trace_of(error)
     return TaskFailed(f"{type(error).__name__}: {text_of(error)}", trace)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from importlib.metadata import entry_points
 
 import attrs
 import pytest
@@ -17,6 +18,7 @@ from ...errors import (
     QueueNotFound,
     UnsupportedOperation,
 )
+from ...gateway_url import ENTRY_POINT_GROUP
 from ...outcome import Refusal
 from ...ports import SessionGateway
 from ...subscription import MakeChannels, QueueSpec
@@ -42,6 +44,22 @@ class ClaimContract(ContractTests):
     ) -> None:
         """R76: a scheme that a URL can have, limits above zero, nothing that needs what is not."""
         assert contradictions(rig.capabilities) == []
+
+    async def test_when_it_is_called_by_a_scheme_then_no_other_package_has_that_scheme(
+        self, rig: Rig
+    ) -> None:
+        """Port: `Capabilities.gateway`; errors and telemetry call the broker by it."""
+        scheme = rig.capabilities.gateway
+        makers = {
+            point.value.partition(":")[0]
+            for point in entry_points(group=ENTRY_POINT_GROUP)
+            if point.name == scheme
+        }
+        modules = {kind.__module__ for kind in type(rig.gateway).__mro__}
+
+        assert all(
+            any(f"{each}.".startswith(f"{maker}.") for each in modules) for maker in makers
+        ), f"it declares gateway={scheme!r}, but that is the scheme of {', '.join(makers)}"
 
     async def test_when_more_are_asked_for_then_one_receive_returns_as_many_as_it_says(
         self, rig: Rig

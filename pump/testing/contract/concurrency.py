@@ -277,6 +277,11 @@ class Soak:
 _LOOP_FILES = ("/asyncio/events.py", "/asyncio/base_events.py", "/asyncio/runners.py")
 # What an import reads is read once, before any message.
 _IMPORT_FILES = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
+# A thread that is started says so at once; asyncio joins one that has ended.
+_BRIEF_WAITS = (
+    ("threading.py", {"start"}),
+    ("asyncio/base_events.py", {"shutdown_default_executor"}),
+)
 
 
 class BlockingContract(ContractTests):
@@ -364,12 +369,9 @@ def blocking_calls(gateway: Gateway, allowed: Collection[str] = ()) -> Iterator[
     They are let through: an error in their place may be one that the gateway survives.
     """
     found: dict[str, str] = {}
-    detector = _detector()
+    functions = _functions()
     own = own_folders(gateway)
-    for name, function in detector.functions.items():
-        # A lock is not a wait unless it is contended, and an executor's queue never is for long.
-        if "lock" in name.lower():
-            continue
+    for name, function in functions.items():
         spared = [*_pairs(allowed), *function.can_block_functions]
         predicate = _noting(name, found, own, spared, function.can_block_predicate)
         function.can_block_predicate = predicate
@@ -377,16 +379,34 @@ def blocking_calls(gateway: Gateway, allowed: Collection[str] = ()) -> Iterator[
     try:
         yield found
     finally:
-        for function in detector.functions.values():
+        for function in functions.values():
             function.deactivate()
 
 
-def _detector() -> Any:
+def _functions() -> dict[str, Any]:
+    """What is watched, by name: what blockbuster knows, and waiting for another thread."""
     try:
-        from blockbuster import BlockBuster
+        from blockbuster import BlockBuster, BlockBusterFunction
     except ImportError:
         pytest.fail("the contract suite needs blockbuster; try: pip install 'pumphouse[testing]'")
-    return BlockBuster()
+    # A lock is not a wait unless it is contended, and an executor's queue never is for long.
+    known = {
+        name: each for name, each in BlockBuster().functions.items() if "lock" not in name.lower()
+    }
+    # `Future.result`, `Queue.get`, `Event.wait` and semaphores end in a condition's wait.
+    waits = {
+        name: BlockBusterFunction(None, name, can_block_functions=list(_BRIEF_WAITS))
+        for name in ("threading.Condition.wait", "threading.Thread.join", "os.fsync")
+    }
+    names = {"socket.getaddrinfo": BlockBusterFunction(None, "socket.getaddrinfo")}
+    selects = {
+        "select.select": BlockBusterFunction(
+            None,
+            "select.select",
+            can_block_predicate=lambda *given: len(given) > 3 and given[3] == 0,
+        )
+    }
+    return {**known, **waits, **names, **selects}
 
 
 def own_folders(gateway: Gateway) -> tuple[str, ...]:

@@ -71,6 +71,39 @@ class _Endless(Exception):
     __repr__ = __str__
 
 
+class _HidesItsClass(Exception):
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise ValueError("no class")
+
+
+class _Nameless(type):
+    @property
+    def __name__(cls) -> Any:  # type: ignore[override]
+        raise ValueError("no name")
+
+
+class _HidesItsName(Exception, metaclass=_Nameless):
+    """An error whose class does not say what it is called."""
+
+
+class _AnswersNothing(Exception):
+    def __getattribute__(self, name: str) -> Any:
+        raise ValueError(name)
+
+
+class _Circular(ExceptionGroup[Exception]):
+    """A group that says it is a member of itself."""
+
+    @property
+    def exceptions(self) -> Any:
+        return (self,)
+
+
+_DEPTH: Final = 5_000
+"""More groups in one another than a recursion goes down."""
+
+
 # -- ways to end a coroutine -------------------------------------------------------------------
 
 
@@ -219,6 +252,26 @@ async def _raises_a_circle() -> NoReturn:
     raise first
 
 
+async def _raises_what_hides_its_class() -> NoReturn:
+    raise _HidesItsClass
+
+
+async def _raises_what_hides_its_name() -> NoReturn:
+    raise _HidesItsName
+
+
+async def _raises_what_answers_nothing() -> NoReturn:
+    raise _AnswersNothing
+
+
+async def _raises_a_circular_group() -> NoReturn:
+    raise _Circular("a circle", [ValueError("one")])
+
+
+async def _raises_a_deep_group() -> NoReturn:
+    _raise_deep_group()
+
+
 async def _stops_iterating() -> NoReturn:
     raise StopIteration
 
@@ -258,6 +311,13 @@ def _recurse() -> NoReturn:
 
 def _dive() -> NoReturn:
     _dive()
+
+
+def _raise_deep_group() -> NoReturn:
+    error: Exception = ValueError("at the bottom")
+    for _ in range(_DEPTH):
+        error = ExceptionGroup("one more", [error])
+    raise error
 
 
 def _fork() -> None:
@@ -303,6 +363,11 @@ FAILS: Final[Sequence[Way]] = (
     _raises_much,
     _raises_half_a_character,
     _raises_a_circle,
+    _raises_what_hides_its_class,
+    _raises_what_hides_its_name,
+    _raises_what_answers_nothing,
+    _raises_a_circular_group,
+    _raises_a_deep_group,
     _stops_iterating,
     _stops_iterating_later,
     _exits_a_generator,
@@ -405,6 +470,10 @@ def _recurses_in_a_thread() -> NoReturn:
     _recurse()
 
 
+def _raises_a_deep_group_in_a_thread() -> NoReturn:
+    _raise_deep_group()
+
+
 def _returns_a_generator() -> object:
     return (each for each in "never run")
 
@@ -425,9 +494,13 @@ FAILS_IN_A_THREAD: Final[Sequence[BlockingWay]] = (
     _in_a_thread(StopAsyncIteration, "stops iterating later"),
     _in_a_thread(GeneratorExit, "exits a generator"),
     _in_a_thread(_Mute, "raises what cannot be said"),
+    _in_a_thread(_HidesItsClass, "raises what hides its class"),
+    _in_a_thread(_HidesItsName, "raises what hides its name"),
+    _in_a_thread(_AnswersNothing, "raises what answers nothing"),
     _in_a_thread(lambda: BaseExceptionGroup("several", [Panic("no")]), "raises a group"),
     _in_a_thread(lambda: ValueError("x" * _HUGE), "raises much"),
     _recurses_in_a_thread,
+    _raises_a_deep_group_in_a_thread,
     _returns_a_generator,
     _returns_an_async_generator,
 )

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
+from threading import Timer
 
 import attrs
 
@@ -40,6 +42,10 @@ class SaysItEmulatesWhatItLacks(Saboteur):
 
 class SaysItsNameIsNoScheme(Saboteur):
     poses_as = attrs.evolve(EVERYTHING, gateway="My Gateway")
+
+
+class SaysItIsAnotherGateway(Saboteur):
+    poses_as = attrs.evolve(EVERYTHING, gateway="sqs")
 
 
 class SaysADelayIsASecondAtMost(Saboteur):
@@ -228,4 +234,15 @@ class BlocksTheLoop(Saboteur):
     class Consumer(NaiveConsumer):
         async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
             time.sleep(0)  # noqa: ASYNC251, TID251 - this is what it must not do
+            return await super().settle(settlements)
+
+
+class WaitsForAThread(Saboteur):
+    """As one that calls a client of the other kind: `run_coroutine_threadsafe(…).result()`."""
+
+    class Consumer(NaiveConsumer):
+        async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Refusal]:
+            answer: Future[None] = Future()
+            Timer(0.001, answer.set_result, (None,)).start()
+            answer.result()
             return await super().settle(settlements)

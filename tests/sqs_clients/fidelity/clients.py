@@ -7,6 +7,7 @@ from typing import Any
 
 import botocore.session
 from botocore.config import Config
+from botocore.loaders import Loader
 
 from tests.brokers.aws_account import AwsAccount
 
@@ -25,7 +26,10 @@ def _old_models() -> str:
 def open_client(account: AwsAccount, protocol: str) -> Any:
     session = botocore.session.get_session()
     if protocol == "query":
-        session.get_component("data_loader").search_paths.insert(0, _old_models())
+        # A loader of its own: the other one is shared by all tests.
+        models = Loader()
+        models.search_paths.insert(0, _old_models())
+        session.register_component("data_loader", models)
     client = session.create_client(
         "sqs",
         region_name=account.region,

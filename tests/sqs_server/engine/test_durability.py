@@ -16,6 +16,7 @@ from pump import headers
 from pump.errors import StorageFailed, StorageFull
 from pump.testing.virtual_clock import VirtualClock
 
+from ...small_disk import SmallDisk
 from .copies import copy_of
 from .shop import Shop, redrive
 
@@ -356,6 +357,29 @@ async def test_when_the_queue_is_nearly_full_then_consumers_still_dig_themselves
     assert 10 < sent == received - 1
     await shop.send("and on it goes")
     await shop.engine.aclose()
+
+
+async def test_when_a_small_disk_was_full_then_sends_go_on_once_consumers_have_caught_up(
+    tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R51: the file does not shrink, and its log grows; neither may use the reserve up."""
+    disk = SmallDisk(tmp_path, 2**21, monkeypatch)
+    left = []
+    for _ in range(2):
+        shop = await Shop.open(clock, SqsStore(tmp_path))
+        await shop.make("orders")
+        with pytest.raises(StorageFull):
+            await send_until_refused(shop)
+        left.append(disk.left_bytes)
+        while messages := await shop.receive(7):
+            await shop.delete(*messages)
+            left.append(disk.left_bytes)
+        await shop.send("and on it goes")
+        # Its log goes, and begins anew.
+        await shop.engine.aclose()
+
+    assert min(left) > 0
+    assert len(left) > 20
 
 
 async def test_when_the_disk_is_nearly_full_at_the_start_then_the_first_send_is_refused(

@@ -11,6 +11,7 @@ from gateways.sqs_server.engine import ReceiptProblem, SqsStore, recovery
 from pump.serving import KeptLeases
 from pump.testing.virtual_clock import VirtualClock
 
+from ...small_disk import SmallDisk
 from .copies import copy_of
 from .shop import Shop, redrive
 from .test_clock_changes import WrongClock
@@ -201,7 +202,8 @@ async def test_when_a_start_fails_after_a_crash_then_the_next_one_still_knows_th
 async def test_when_many_leases_were_noted_then_the_files_stay_small_and_say_the_same(
     tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "_MAX_BYTES", 2_000)
+    """R51: on a small disk, too, they leave room for deletions."""
+    SmallDisk(tmp_path, 2**18, monkeypatch)
     shop = await Shop.open(clock, SqsStore(tmp_path))
     await shop.make("orders")
     await shop.send(*(str(number) for number in range(30)))

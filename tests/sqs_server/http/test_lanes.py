@@ -141,6 +141,23 @@ async def test_when_much_is_sent_ahead_of_an_answer_then_it_is_read_no_further()
     assert len(bodies(line.heard)) > 1
 
 
+async def test_when_a_body_waits_for_room_then_its_connection_is_read_no_further() -> None:
+    limits = HttpLimits(max_buffered_bytes=100_000)
+    slow, waiting = Line(limits=limits), Line(limits=limits)
+    waiting.exchange = slow.exchange
+    piece = b" " * 16_384
+    head = json_request(piece * 200).removesuffix(piece * 200)
+    await slow.say(head, *[piece] * 6)
+
+    await waiting.say(head)
+    taken_count = 0
+    while waiting.transport.is_reading() and taken_count < 200:
+        await waiting.say(piece)
+        taken_count += 1
+
+    assert taken_count < 6
+
+
 @pytest.mark.parametrize("garbage", [b"nonsense\r\n\r\n", b"\x00", b"\r\n" * 3 + b"\xff\r\n\r\n"])
 async def test_when_garbage_follows_a_request_then_only_the_garbage_is_refused(
     garbage: bytes,
@@ -280,3 +297,18 @@ async def test_when_requests_have_ids_then_no_two_are_the_same() -> None:
     ids = {each.partition(b"\r\n")[0] for each in found}
     assert len(ids) == 6
     assert {len(each) for each in ids} == {36}
+
+
+async def test_when_the_client_goes_while_its_answer_is_made_then_it_is_not_written() -> None:
+    """Law 7: uvloop raises for a write to a transport that is about to be lost."""
+    line = Line()
+    poll = Poll(line)
+    await line.say(RECEIVE)
+
+    [serving] = [each for each in asyncio.all_tasks() if each.get_name() == "sqs request"]
+    poll.may_end.set()
+    line.transport.close()
+    await line.settle()
+
+    assert serving.exception() is None
+    assert line.heard == b""
