@@ -19,14 +19,13 @@ from .outcome import ABANDON, Action, Refusal, Settlement
 from .ports import Gateway
 from .retrying import settle_all
 from .subscription import MakeChannels, Subscription
-from .tasks import to_the_end
 
 
 class LeasedReader:
     """`async with`: whatever ends the block, cancellation too, what is still held is handed back.
 
-    What cannot be handed back, because the broker is away, comes back by itself when its lease
-    ends.
+    What cannot be handed back, because the broker is away or because handing back is cancelled,
+    comes back by itself when its lease ends.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class LeasedReader:
         return len(self._book)
 
     async def __aenter__(self) -> Self:
-        self._keeping = asyncio.create_task(self._keeper.run(), name=f"leases of {self._queue}")
+        self.start()
         return self
 
     async def __aexit__(
@@ -68,9 +67,22 @@ class LeasedReader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await to_the_end(self._end(self._keeping))
+        await self.aclose()
+
+    def start(self) -> None:
+        """Keep leases from now on."""
+        self._keeping = asyncio.create_task(self._keeper.run(), name=f"leases of {self._queue}")
+
+    async def aclose(self) -> None:
+        """Hand back what is held, and close the port."""
+        try:
+            if self._keeping is not None:
+                # An extension that is under way would hide again what has been handed back.
+                self._keeping.cancel()
+                await asyncio.wait([self._keeping])
+            await self._hand_back()
+        finally:
+            await self._port.aclose()
 
     def holds(self, delivery: Delivery) -> bool:
         """Whether its lease is still ours, as far as we know."""
@@ -97,14 +109,6 @@ class LeasedReader:
             if each not in refused or refused[each].is_final:
                 self._keeper.forget(each)
         return refused
-
-    async def _end(self, keeping: asyncio.Task[None]) -> None:
-        try:
-            # An extension that is under way would hide again what has been handed back.
-            await asyncio.wait([keeping])
-            await self._hand_back()
-        finally:
-            await self._port.aclose()
 
     async def _hand_back(self) -> None:
         held = [Settlement(each, ABANDON) for each in self._book.held()]

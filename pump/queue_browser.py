@@ -22,6 +22,7 @@ from .message import Delivery, Message
 from .observability.log import get_logger
 from .ports import Gateway
 from .retrying import asked_again
+from .tasks import to_the_end
 
 _log = get_logger("pump.survey")
 _LOOK_S = 1.0
@@ -65,10 +66,14 @@ async def browse(
         async with aclosing(_peeked(gateway, queue, max_count)) as batches:
             yield batches
         return
-    async with LeasedReader(gateway, queue, lease=lease, clock=clock, log=_log) as reader:
+    reader = LeasedReader(gateway, queue, lease=lease, clock=clock, log=_log)
+    reader.start()
+    try:
         looking = _Looking(gateway, reader, clock)
         async with aclosing(looking.batches(_MOST if max_count is None else max_count)) as batches:
             yield batches
+    finally:
+        await to_the_end(reader.aclose())
 
 
 class _Looking:

@@ -17,12 +17,13 @@ import asyncio
 from asyncio import Future
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import attrs
 
 from pump.clock import Clock, Timer
 from pump.errors import ConnectionFailed, GatewayError
+from pump.tasks import look_at
 
 from ..layout import Surroundings
 from ..store.objects import DRIFT, ObjectStore, Reply, Request, Steps, Unknown, WriteConflict, drive
@@ -76,7 +77,7 @@ class Committer:
     def submit(self, op: Op) -> Future[Fulfilled]:
         """Have an operation committed. Cancelling the future changes nothing."""
         done: Future[Fulfilled] = asyncio.get_running_loop().create_future()
-        done.add_done_callback(observe)
+        done.add_done_callback(look_at)
         self._operations.append(PendingOperation(op, done))
         self._start()
         return done
@@ -101,7 +102,7 @@ class Committer:
     async def look(self) -> None:
         """Know what the store has now."""
         looked: Future[None] = asyncio.get_running_loop().create_future()
-        looked.add_done_callback(observe)
+        looked.add_done_callback(look_at)
         self._look_waiters.append(looked)
         self._start()
         await looked
@@ -427,16 +428,10 @@ def fail(
             ask.answer.set_exception(error)
 
 
-def observe(done: Future[Any]) -> None:
-    """The caller may be gone; an error without a reader is not worth a warning."""
-    if not done.cancelled():
-        done.exception()
-
-
 def unheard(op: Op) -> PendingOperation:
     """An operation without a caller that awaits its outcome."""
     done: Future[Fulfilled] = asyncio.get_running_loop().create_future()
-    done.add_done_callback(observe)
+    done.add_done_callback(look_at)
     return PendingOperation(op, done)
 
 

@@ -40,6 +40,7 @@ from ...stores.ledger.buffered_ledger import WriterThread, pump_name
 from ...stores.ledger.parquet_ledger import ParquetLedger
 from ...stores.ledger.rows import Noted, RowMaker, RowStore
 from ...subscription import Subscription
+from ...tasks import look_at
 
 _MAX_WAIT_S = 1.0
 
@@ -282,7 +283,7 @@ class OutcomeLedger:
         if self._written is None:
             self._written = asyncio.get_running_loop().create_future()
             # The waiter may have been cancelled: an error that is not retrieved is no defect.
-            self._written.add_done_callback(_heard)
+            self._written.add_done_callback(look_at)
             self._asked.set()
         return self._written
 
@@ -360,11 +361,6 @@ def _end(written: asyncio.Future[None] | None, error: Exception | None) -> None:
         written.set_result(None)
     else:
         written.set_exception(error)
-
-
-def _heard(written: asyncio.Future[None]) -> None:
-    if not written.cancelled():
-        written.exception()
 
 
 # Gate: how much a task may receive, and what it has in flight. Shared by its consumers.
