@@ -30,7 +30,7 @@ from .observability import vocabulary
 from .observability.log import get_logger
 from .outcome import ABANDON, ACK, Action, Defer, Outcome, Reason, Reject, RejectionReason
 from .ports import ConsumerPort, PayloadEncryption
-from .rejection import RejectionRouter, Routed, rejection_of
+from .rejection import Copied, RejectionRouter, Routed, rejection_of
 from .session import Session, Sessions
 from .subscription import Subscription
 from .tasks import run_while_held
@@ -51,6 +51,8 @@ class _InFlight:
     is_being_settled: bool = False
     is_gone: bool = False
     """Settled or lost: not ours any more."""
+    copied: Copied | None = None
+    """The reject whose copy is made, while its original could not be removed yet."""
 
 
 class Consumer:
@@ -187,11 +189,18 @@ class Consumer:
         settled, or its lease is over. What happens when the copy cannot be sent:
         `Subscription.on_routing_failure`. A reason or detail that is not text is refused
         (`ConfigurationError`) before anything happens.
+
+        A call that fails once its copy is made is made again to remove the original: without a
+        second copy, and with the first reason.
         """
         rejection = rejection_of(reason, detail)
         with self._settling(delivery) as held:
             await self._hold(delivery, held)
-            routed = await self._route(delivery, held, rejection)
+            if held.copied is None:
+                routed = await self._route(delivery, held, rejection)
+                held.copied = Copied.by(rejection, routed)
+            else:
+                rejection, routed = held.copied.rejection, held.copied.routed
             await self._tell_broker(delivery, held, routed.action, rejection, routed)
         return routed
 

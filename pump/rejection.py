@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import assert_never
+from typing import Self, assert_never
 
 import attrs
 from msgspec.structs import replace
@@ -54,6 +54,19 @@ class Routed:
     destination: str | None
     """The queue that has the copy, or will have it from the spill; None where there is no copy."""
     fate: Fate = Fate.ROUTED
+
+
+@attrs.frozen
+class Copied:
+    """A reject whose copy is made: whatever becomes of the call, there must be no second one."""
+
+    rejection: Reject
+    routed: Routed
+
+    @classmethod
+    def by(cls, rejection: Reject, routed: Routed) -> Self | None:
+        """None where nothing was copied: such a reject starts over."""
+        return cls(rejection, routed) if routed.fate in (Fate.ROUTED, Fate.SPILLED) else None
 
 
 def rejection_of(reason: object, detail: object) -> Reject:

@@ -19,6 +19,7 @@ from datetime import timedelta
 from math import inf
 from types import TracebackType
 from typing import Self
+from weakref import WeakKeyDictionary
 
 from .backoff import RECONNECT
 from .clock import Clock
@@ -38,7 +39,7 @@ from .observability.log import get_logger
 from .observability.telemetry import Telemetry
 from .outcome import ABANDON, ACK, Ack, Action, Defer, Outcome, Reason, Reject, RejectionReason
 from .ports import Gateway, SessionGateway, SessionPort
-from .rejection import RejectionRouter, Routed, rejection_of
+from .rejection import Copied, RejectionRouter, Routed, rejection_of
 from .subscription import Subscription
 from .tasks import run_while_held
 
@@ -218,6 +219,8 @@ class Session:
         self._in_flight: dict[Delivery, float] = {}
         """Received and not settled, in the order of receipt, and when that was."""
         self._rejecting: set[Delivery] = set()
+        self._copied: WeakKeyDictionary[Delivery, Copied] = WeakKeyDictionary()
+        """Rejects whose copy is made, while their original could not be removed yet."""
         self._is_closed = False
 
     @property
@@ -270,7 +273,8 @@ class Session:
 
         Only what is ours is copied: the lock is renewed first, and kept while the copy is on its
         way. `SessionLockLost`, and no copy, when it is lost; `InvalidReceipt` when the message is
-        not in flight any more.
+        not in flight any more. A call that fails once its copy is made is made again to remove the
+        original: without a second copy, and with the first reason.
         """
         rejection = rejection_of(reason, detail)
         self._require_open()
@@ -280,7 +284,12 @@ class Session:
             self._rejecting.add(delivery)
             try:
                 await self._hold()
-                routed = await self._route(delivery, rejection)
+                if (copied := self._copied.get(delivery)) is None:
+                    routed = await self._route(delivery, rejection)
+                    if (copied := Copied.by(rejection, routed)) is not None:
+                        self._copied[delivery] = copied
+                else:
+                    rejection, routed = copied.rejection, copied.routed
                 await self._settle_held(delivery, routed.action, rejection, routed)
             finally:
                 self._rejecting.discard(delivery)

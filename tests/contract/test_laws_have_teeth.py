@@ -23,7 +23,7 @@ from pump.loop.workers import Workers
 from pump.mapping import Mapper
 from pump.message import Delivery
 from pump.outcome import ACK, Defer, RejectionReason
-from pump.rejection import RejectionRouter, Routed
+from pump.rejection import Copied, RejectionRouter, Routed
 from pump.runtime import Runtime
 from pump.session import Session
 from pump.subscription import MakeChannels, Subscription
@@ -199,6 +199,10 @@ def never_asks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaseKeeper, "hold", is_held)
 
 
+def forgets_its_copies(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Copied, "by", lambda rejection, routed: None)
+
+
 def tells_no_observer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reporter, "_tell", lambda self, result, emit: None)
 
@@ -300,6 +304,10 @@ TEETH: dict[str, tuple[Sabotage, ...]] = {
     ),
     "test_when_a_session_has_let_go_of_it_then_rejecting_it_copies_nothing": (
         copies_whatever_a_session_had,
+    ),
+    "test_when_another_consumer_has_settled_it_then_rejecting_it_copies_nothing": (never_asks,),
+    "test_when_the_original_cannot_be_removed_then_rejecting_again_copies_nothing_more": (
+        forgets_its_copies,
     ),
     "test_when_settled_by_hand_then_observers_are_told_as_by_the_pump": (
         tells_no_observer,

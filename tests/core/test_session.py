@@ -369,6 +369,24 @@ async def test_when_the_broker_refuses_for_good_then_the_lock_is_lost(bench: Ben
     assert bench.gateway.left("ada") == ["a1", "a2"]
 
 
+async def test_when_the_original_cannot_be_removed_then_rejecting_again_copies_nothing_more(
+    bench: Bench,
+) -> None:
+    """R27: as `Consumer.reject`; the first reason stays."""
+    bench.gateway.put("ada", "a1", "a2")
+    session = await bench.consumer.accept_session("ada")
+    [first, _] = await session.receive(2)
+    bench.gateway.fail("settle", ConnectionFailed("broker", "away"), times=1)
+    with pytest.raises(ConnectionFailed):
+        await session.reject(first, detail="no stock")
+
+    routed = await session.reject(first, detail="again")
+
+    assert routed.destination == "dead"
+    assert await bench.dead_letters() == ["a1"]
+    assert bench.gateway.left("ada") == ["a2"]
+
+
 @pytest.mark.parametrize("operation", ["receive", "settle", "renew"])
 async def test_when_the_broker_fails_then_the_caller_hears_of_it_and_may_try_again(
     bench: Bench, operation: str

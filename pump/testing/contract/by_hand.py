@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pickle
 import random
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import timedelta
@@ -15,7 +16,7 @@ import pytest
 from ... import headers
 from ...consumer import Consumer
 from ...context import current_context
-from ...errors import ConfigurationError, InvalidReceipt
+from ...errors import ConfigurationError, ConnectionFailed, InvalidReceipt
 from ...message import Delivery, Message
 from ...outcome import Fate, Refusal, RejectionReason, RejectMessage, Settlement
 from ...pipeline import Middleware
@@ -24,7 +25,7 @@ from ...session import Session
 from ...subscription import MakeChannels, OnRoutingFailure, Subscription
 from .rig import ContractTests, Rig
 from .sessions import choice, clients, open_sessions
-from .workshop import Job, WatchedGateway, Workshop
+from .workshop import Job, Outage, WatchedGateway, Workshop
 
 NOW = timedelta(0)
 
@@ -54,6 +55,45 @@ class ByHandContract(ContractTests):
             copies = await shop.find(shop.subscription.dead_letter_queue, 4)
         ids = [each.message.id for each in (twice, at_once, beside_an_ack)]
         assert sorted(each.id for each in copies) == sorted(ids)
+
+    async def test_when_another_consumer_has_settled_it_then_rejecting_it_copies_nothing(
+        self, rig: Rig
+    ) -> None:
+        """R6, R27: neither with the delivery itself nor with one that was pickled meanwhile."""
+        shop = by_hand(rig, dead_letter_queue=rig.name("dead"))
+        async with consuming(shop) as consumer, shop.app.consumer(shop.subscription) as other:
+            acked, rejected = await take(shop, consumer, 2)
+            pickled = pickle.loads(pickle.dumps(acked))
+            await consumer.ack(acked)
+            await consumer.reject(rejected)
+
+            refused = [
+                await refusal(other.reject(acked)),
+                await refusal(other.reject(rejected)),
+                await refusal(consumer.reject(pickled)),
+            ]
+
+            assert refused == [True, True, True]
+            copies = await shop.find(shop.subscription.dead_letter_queue, 2)
+        assert [each.id for each in copies] == [rejected.message.id]
+
+    async def test_when_the_original_cannot_be_removed_then_rejecting_again_copies_nothing_more(
+        self, rig: Rig
+    ) -> None:
+        """R27: the connection is lost after the copy was sent; the first reason stays."""
+        shop = by_hand(rig, outage=Outage(settle=1), dead_letter_queue=rig.name("dead"))
+        async with consuming(shop) as consumer:
+            [delivery] = await take(shop, consumer, 1)
+            with pytest.raises(ConnectionFailed):
+                await consumer.reject(delivery, detail="no stock")
+            assert shop.outcomes == []
+
+            routed = await consumer.reject(delivery, detail="again")
+
+            assert (routed.fate, routed.destination) == (Fate.ROUTED, rig.name("dead"))
+            [copy] = await shop.find(shop.subscription.dead_letter_queue, 2)
+        assert copy.headers[headers.REJECTION_DETAIL] == "no stock"
+        assert [each.detail for each in shop.outcomes] == ["no stock"]
 
     async def test_when_settled_by_hand_then_observers_are_told_as_by_the_pump(
         self, rig: Rig
