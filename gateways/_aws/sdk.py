@@ -138,10 +138,10 @@ def _hush() -> None:
 # The SDKs this works with, checked before anything is sent (R77).
 
 PACKAGES = Packages(
-    extra="sqs", versions={"boto3": ">=1.35", "aioboto3": ">=13.2", "aiohttp": ">=3.14"}
+    extra="sqs", versions={"boto3": ">=1.36", "aioboto3": ">=14", "aiohttp": ">=3.14"}
 )
-"""With these SQS speaks JSON, the SDKs know the standard retry mode, and aiohttp can be kept from
-repeating a write by itself."""
+"""With these SQS speaks JSON, the SDKs know the standard retry mode and `IfMatch` of PutObject, and
+aiohttp can be kept from repeating a write by itself."""
 NEEDED = {
     TransportKind.BOTO3: ("boto3",),
     TransportKind.AIOBOTO3: ("boto3", "aioboto3"),

@@ -327,7 +327,7 @@ def _no_sessions(queue: str) -> UnsupportedOperation:
 
 PACKAGES: Final = Packages(
     extra="s3",
-    versions={**sdk.PACKAGES.versions, "boto3": ">=1.36", "aioboto3": ">=14"},
+    versions=sdk.PACKAGES.versions,
     need="conditional writes need",
 )
 """They know `IfMatch` of PutObject, which came in November 2024 (botocore 1.35.69)."""

@@ -296,6 +296,6 @@ PACKAGES = Packages(
         # Parts of it are used that it does not promise to keep (see `sdk`).
         "azure-servicebus": ">=7.15,<8",
         "azure-identity": ">=1.16",
-        "aiohttp": ">=3.9",
+        "aiohttp": ">=3.14",
     },
 )

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,19 @@ def test_the_runtime_pins_cover_the_declared_dependencies() -> None:
     missing = declared - pinned_names(ROOT / "requirements" / "runtime.txt")
 
     assert missing == set(), "run `make lock`"
+
+
+def test_a_package_has_one_lowest_version_in_all_extras() -> None:
+    """R77: `make test-minimum` installs these together, and would try the highest of several."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    extras = re.findall(r"^EXTRAS := (.+)$", makefile, re.MULTILINE)[0].split()
+    lowest: dict[str, set[str]] = {}
+    for line in chain(*(project["optional-dependencies"][extra] for extra in extras)):
+        name, version = re.match(r"([\w-]+)[^;]*?[>=]=([\d.]+)", line).groups()  # type: ignore[union-attr]
+        lowest.setdefault(name, set()).add(version)
+
+    assert {name: versions for name, versions in lowest.items() if len(versions) > 1} == {}
 
 
 @pytest.mark.parametrize(("smaller", "larger"), [("runtime", "dev"), ("dev", "bench")])

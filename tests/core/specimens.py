@@ -54,7 +54,7 @@ from pump.ports import PushedRecord, QueueStats
 from pump.posting import PostOptions
 from pump.processor import Command, Event
 from pump.queue_browser import Seen
-from pump.rejection import Routed
+from pump.rejection import Copied, Routed
 from pump.serving import MappingStats, ServerOptions
 from pump.stores.spill import SpilledMessage
 from pump.subscription import DeadLetter, Hybrid, QueueSpec, Retry, Subscription, UnacceptableLimit
@@ -202,6 +202,7 @@ VALUES: dict[type, Any] = {
     ),
     Finding: Finding(Level.WARNING, "gateway", "what", "do this"),
     Routed: Routed(ACK, "dead"),
+    Copied: Copied(Reject("no"), Routed(ACK, "dead")),
     SpilledMessage: SpilledMessage(message=_DELIVERY.message, destination="dead", spilled_at_s=1.5),
     Swept: Swept(1, 2),
 }

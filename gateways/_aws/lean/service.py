@@ -64,7 +64,7 @@ class LeanService:
         clock: Clock,
     ) -> None:
         model = sdk_client.meta.service_model
-        # The first releases of botocore 1.35 know one protocol a service.
+        # Older releases of botocore know one protocol a service.
         self._parser = create_parser(getattr(model, "resolved_protocol", model.protocol))
         # botocore keeps them too, but makes a key of its arguments at every look-up.
         self._operation_model = cache(model.operation_model)

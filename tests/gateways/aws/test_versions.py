@@ -29,7 +29,7 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, package: str, version: str | None)
     monkeypatch.setattr(metadata, "version", told)
 
 
-@pytest.mark.parametrize("version", ["1.34.162", "0.9", "1.9.300"])
+@pytest.mark.parametrize("version", ["1.35.99", "0.9", "1.9.300"])
 async def test_when_the_sdk_is_too_old_then_opening_names_the_cure(
     monkeypatch: pytest.MonkeyPatch, aws: FakeAws, connect: Connect, version: str
 ) -> None:
@@ -41,7 +41,7 @@ async def test_when_the_sdk_is_too_old_then_opening_names_the_cure(
         await transport.open()
 
     assert (caught.value.field, caught.value.value) == ("boto3", version)
-    assert "boto3 >= 1.35" in caught.value.remedy
+    assert "boto3 >= 1.36" in caught.value.remedy
     assert "pip install -U 'pumphouse[sqs]'" in caught.value.remedy
     assert aws.connection_count == 0
 

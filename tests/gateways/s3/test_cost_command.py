@@ -92,8 +92,8 @@ def test_when_an_option_is_wrong_then_it_is_a_usage_error(
     result = pump("s3", "cost", *arguments)
 
     assert result.exit_code == 2
-    assert said in result.stderr
-    assert "try: pump s3 cost --help" in result.stderr
+    assert said in result.output
+    assert "try: pump s3 cost --help" in result.output
 
 
 def test_when_there_are_more_processes_than_consumers_then_the_remedy_is_said(pump: Pump) -> None:
@@ -101,7 +101,7 @@ def test_when_there_are_more_processes_than_consumers_then_the_remedy_is_said(pu
     result = pump("s3", "cost", "--processes", "11")
 
     assert result.exit_code == 3
-    assert "use at most 10" in result.stderr
+    assert "use at most 10" in result.output
 
 
 def test_the_help_teaches_by_examples_and_says_what_is_estimated(pump: Pump) -> None:

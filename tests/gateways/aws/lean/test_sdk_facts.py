@@ -168,11 +168,11 @@ async def test_when_botocore_hides_what_is_needed_then_connecting_names_the_way_
 async def test_when_botocore_knows_one_protocol_a_service_then_that_is_spoken(
     aws: FakeAws, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So do the oldest releases that are allowed, 1.35.0 and those after it."""
+    """So do the oldest releases that are allowed."""
 
     def as_of_old(sdk_client: Any) -> Any:
-        del sdk_client.meta.service_model.__dict__["resolved_protocol"]
-        monkeypatch.delattr(ServiceModel, "resolved_protocol")
+        sdk_client.meta.service_model.__dict__.pop("resolved_protocol", None)
+        monkeypatch.delattr(ServiceModel, "resolved_protocol", raising=False)
         return credentials_of(sdk_client)
 
     # The last thing that is asked for before the service is made, and the client is there.

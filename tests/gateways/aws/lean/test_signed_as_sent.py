@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.credentials import ReadOnlyCredentials
 
 from gateways._aws.settings import Credentials
 
 from ..conftest import ACCESS_KEY_ID, SECRET, TOKEN, Connect
 from ..fake_aws import Answer, FakeAws, Seen
+from .botocore_signing import sign_by_botocore
 from .test_like_boto3 import S3_CALLS, SQS_CALLS
 
 KEYS = ["a b+c", "ü/€/😀", "a//b/../c/./", "%41%2F", "~-._", "a?b#c&d=e", "'\"<>\\^`{|}", "\t\x7f"]
@@ -39,9 +38,8 @@ def _authorization(seen: Seen, service: str) -> str:
     signed_at = datetime.strptime(seen.headers["x-amz-date"], "%Y%m%dT%H%M%SZ")
     auth = S3SigV4Auth if service == "s3" else SigV4Auth
     token = seen.headers.get("x-amz-security-token")
-    credentials = ReadOnlyCredentials(ACCESS_KEY_ID, SECRET, token, None)
-    with patch("botocore.auth.get_current_datetime", lambda *_: signed_at.replace(tzinfo=UTC)):
-        auth(credentials, service, "eu-west-1").add_auth(request)
+    key = (ACCESS_KEY_ID, SECRET, token)
+    sign_by_botocore(request, auth, (service, "eu-west-1"), key, at=signed_at.replace(tzinfo=UTC))
     return str(request.headers["Authorization"])
 
 

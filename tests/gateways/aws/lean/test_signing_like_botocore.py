@@ -6,17 +6,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
-from unittest.mock import patch
 from urllib.parse import quote, urlsplit
 
 import attrs
 import pytest
 from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.credentials import ReadOnlyCredentials
 from hypothesis import given, settings, strategies as st
 
 from gateways._aws.lean.signing import Signable, Signer, SigningKey, canonical_path
+
+from .botocore_signing import sign_by_botocore
 
 TOKENS = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=12)
 NAMES = TOKENS.map(lambda token: f"x-amz-meta-{token}")
@@ -66,13 +66,10 @@ CASES = st.builds(
 
 def _by_botocore(case: Case, auth_kind: type[Any], service: str) -> dict[str, str]:
     key = case.key
-    credentials = ReadOnlyCredentials(
-        key.access_key_id, key.secret_access_key, key.session_token, None
-    )
     url = f"http://host.example:8080{case.path}" + (f"?{case.query}" if case.query else "")
     request = AWSRequest(case.method, url, headers=dict(case.headers), data=case.body)
-    with patch("botocore.auth.get_current_datetime", lambda *_: case.at):
-        auth_kind(credentials, service, case.region).add_auth(request)
+    parts = (key.access_key_id, key.secret_access_key, key.session_token)
+    sign_by_botocore(request, auth_kind, (service, case.region), parts, at=case.at)
     return {name.lower(): value for name, value in request.headers.items()}
 
 
