@@ -16,7 +16,10 @@ _UNTIL = _SINCE + timedelta(days=365 * 60)
 
 
 class Authority:
-    """Signs certificates; `bundle` is what a client has to trust."""
+    """Signs certificates; `bundle` is what a client has to trust.
+
+    They name their keys and what these are for: since Python 3.13 a client insists on it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -26,6 +29,7 @@ class Authority:
         certificate = (
             _builder(self._name, self._name, self._key.public_key())
             .add_extension(basic, critical=True)
+            .add_extension(_for_certificates(), critical=True)
             .sign(self._key, hashes.SHA256())
         )
         self.bundle = folder / "ca.pem"
@@ -38,6 +42,10 @@ class Authority:
         certificate = (
             _builder(_name(host), self._name, key.public_key())
             .add_extension(names, critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
             .sign(self._key, hashes.SHA256())
         )
         path = self._folder / f"{host}.pem"
@@ -56,6 +64,20 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
+def _for_certificates() -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
@@ -67,4 +89,5 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(_SINCE)
         .not_valid_after(_UNTIL)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
