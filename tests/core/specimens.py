@@ -201,6 +201,7 @@ VALUES: dict[type, Any] = {
         count=3, mean_s=0.5, p50_s=0.4, p99_s=0.9, max_s=0.9, lost_count=1, observed_at_s=1.5
     ),
     Finding: Finding(Level.WARNING, "gateway", "what", "do this"),
+    Copied: Copied(Reject(RejectionReason.DELIVERY_ERROR, "why"), Routed(ACK, "dead")),
     Routed: Routed(ACK, "dead"),
     Copied: Copied(Reject("no"), Routed(ACK, "dead")),
     SpilledMessage: SpilledMessage(message=_DELIVERY.message, destination="dead", spilled_at_s=1.5),
