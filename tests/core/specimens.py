@@ -203,7 +203,6 @@ VALUES: dict[type, Any] = {
     Finding: Finding(Level.WARNING, "gateway", "what", "do this"),
     Copied: Copied(Reject(RejectionReason.DELIVERY_ERROR, "why"), Routed(ACK, "dead")),
     Routed: Routed(ACK, "dead"),
-    Copied: Copied(Reject("no"), Routed(ACK, "dead")),
     SpilledMessage: SpilledMessage(message=_DELIVERY.message, destination="dead", spilled_at_s=1.5),
     Swept: Swept(1, 2),
 }
