@@ -74,8 +74,8 @@ class ServerClock(VirtualClock):
         if statement_count == self._seen_count:
             return False
         self._seen_count = statement_count
-        barrier = f"0 {next(self._barriers)}"
-        self._connection.execute("SELECT pg_notify(%s, %s)", [self._schema, barrier])
+        barrier = next(self._barriers)
+        self._connection.execute("SELECT pg_notify(%s, %s)", [self._schema, f"0 {barrier}"])
         while any(each.has_not_heard(barrier) for each in self._gateways):
             await SYSTEM_CLOCK.sleep(_LOOK_S)
         return True
@@ -84,7 +84,7 @@ class ServerClock(VirtualClock):
 class CountedGateway(PostgresGateway):
     """A gateway that shows what it has under way, and counts."""
 
-    heard = ""
+    heard = 0
 
     @property
     def is_busy(self) -> bool:
@@ -103,12 +103,13 @@ class CountedGateway(PostgresGateway):
     def is_listening(self) -> bool:
         return self._listener.is_listening
 
-    def has_not_heard(self, barrier: str) -> bool:
-        return self.is_listening and self.heard != barrier
+    def has_not_heard(self, barrier: int) -> bool:
+        """Several tasks may wait for time to stand still, each with a barrier of its own."""
+        return self.is_listening and self.heard < barrier
 
     def _told(self, payload: str) -> None:
         if payload.startswith("0 "):
-            self.heard = payload
+            self.heard = int(payload[2:])
         super()._told(payload)
 
 

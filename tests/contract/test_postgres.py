@@ -49,6 +49,8 @@ class _Cable:
 
     def _await_loss(self) -> None:
         lost = self.gateway._listener._connection
+        if lost is None:
+            return
         self.clock.awaited.append(lambda: self.gateway._listener._connection is not lost)
 
 
