@@ -55,6 +55,8 @@ class Database:
         self.clock = clock
         self.tasks = BackgroundTasks("postgres")
         self.is_open = False
+        """Whether receives may wait. What is under way may use connections for a moment longer."""
+        self._is_ended = True
         self.is_pooled: bool | None = None
         """Whether something between us and the server shares its connections; None before the
         first one was made."""
@@ -82,12 +84,12 @@ class Database:
             return
         await in_thread(PACKAGES.check_installed)
         await in_thread(_load_driver)
-        self.is_open = True
+        self.is_open, self._is_ended = True, False
         try:
             connection = await self._take()
             self._give_back(connection)
         except BaseException:
-            self.is_open = False
+            self.is_open, self._is_ended = False, True
             raise
 
     async def aclose(self) -> None:
@@ -96,6 +98,7 @@ class Database:
         with suppress(TimeoutError):
             async with self.clock.timeout(_CLOSE_S):
                 await self.tasks.finish()
+        self._is_ended = True
         await self.tasks.abort()
         for connection in list(self._all):
             self._discard(connection)
@@ -266,7 +269,7 @@ class Database:
         return connection
 
     def _require_open(self) -> None:
-        if not self.is_open:
+        if self._is_ended:
             raise ConnectionFailed(self.settings.target, "the gateway is closed")
 
     async def _look_at_server(self, connection: Connection) -> None:
@@ -281,7 +284,7 @@ class Database:
 
     def _give_back(self, connection: Connection) -> None:
         if connection in self._all:
-            if connection.closed or connection.lock.locked() or not self.is_open:
+            if connection.closed or connection.lock.locked() or self._is_ended:
                 self._discard(connection)
             else:
                 self._idle.append(connection)

@@ -145,3 +145,23 @@ async def test_when_the_listening_connection_is_lost_then_it_listens_again(bench
         await bench.send(other, "a")
 
         assert ids(await waiting) == ["a"]
+
+
+async def test_when_a_receive_is_cancelled_and_the_gateway_closed_then_nothing_stays_hidden(
+    bench: Bench,
+) -> None:
+    """What it was about to return is handed back, uncounted, before the connections are closed."""
+    async with bench.gateway() as other:
+        subscription = await bench.make(other)
+        await bench.send(other, "a")
+        for turns in range(8):
+            async with bench.gateway() as gateway:
+                consumer = gateway.consumer(subscription)
+                receiving = asyncio.create_task(consumer.receive(max_count=1, wait_s=PATIENCE_S))
+                for _ in range(turns):
+                    await yield_to_loop()
+                receiving.cancel()
+                await asyncio.wait([receiving])
+
+        [received] = await other.consumer(subscription).receive(max_count=1, wait_s=0.0)
+        assert (ids([received]), received.attempt) == (["a"], 1)
