@@ -52,7 +52,7 @@ NEWEST := .venv-newest/.ready
 NEWEST_CANDIDATES := python3.15 python3.14 python3.13 python3.12
 # What pyenv has installed and not put on the path, newest first.
 PYENV_CANDIDATES = $(shell ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/*/bin/python3 2>/dev/null | sort -rV)
-EXTRAS := crypto ledger local nats otel pydantic rabbitmq reload report s3 servicebus sqs uvloop
+EXTRAS := crypto ledger local nats otel postgres pydantic rabbitmq reload report s3 servicebus sqs uvloop
 
 .PHONY: help demo demo-spark test test-brokers test-spark test-slow test-minimum test-newest conformance check fmt \
 	bench figures lock sbom audit clean
@@ -71,7 +71,7 @@ help:
 	@echo '  make test ARGS="-k lease -x"   a part of the tests'
 	@echo
 	@echo 'Now and then'
-	@echo '  make test-brokers  the tests against real servers on loopback; installs RabbitMQ where it may'
+	@echo '  make test-brokers  the tests against real servers on loopback; installs them where it may'
 	@echo '  make test-spark    the tests on Spark; installs PySpark, and a Java if there is none'
 	@echo '  make test-slow     kill tests and soak runs: minutes'
 	@echo '  make conformance   write docs/conformance.md from what the test runs have written down'
@@ -105,7 +105,7 @@ conformance: $(DEV)
 # More workers than cores: these tests mostly wait, for a server's timers or its answers.
 BROKERS := $(PY) -m pytest -m 'broker and not slow' --timeout=300
 test-brokers: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER) $(SQS_CLIENTS)
-	$(PY) tests/brokers/install_rabbitmq.py
+	$(PY) tests/brokers/install_brokers.py
 	$(BROKERS) -n 4 --dist worksteal --durations=12 $(call RECORD,brokers) $(ARGS)
 
 # Two groups side by side (tests/spark/conftest.py): one session, and what starts a JVM of its own.
@@ -121,15 +121,15 @@ SLOW_TOGETHER := tests/contract tests/fuzz tests/redrive tests/gateways/s3/simul
 	tests/gateways/sqs/broker/test_twenty_thousand.py
 OR_NONE = $(if $(ARGS),|| [ $$? -eq 5 ])
 test-slow: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER)
-	$(PY) tests/brokers/install_rabbitmq.py
+	$(PY) tests/brokers/install_brokers.py
 	$(SLOW) -n 4 $(call RECORD,slow-together) $(SLOW_TOGETHER) $(ARGS) $(OR_NONE)
 	$(SLOW) -n 2 $(call RECORD,slow) $(SLOW_TOGETHER:%=--ignore=%) $(ARGS) $(OR_NONE)
 
-# What meets the SDKs. Some of it needs servers: NATS, `pump local`, RabbitMQ where it is installed,
-# and the peer of Service Bus.
+# What meets the SDKs. Some of it needs servers: NATS, `pump local`, RabbitMQ and PostgreSQL where
+# they are installed, and the peer of Service Bus.
 OTHER_VERSIONS := tests/core tests/loop tests/contract tests/gateways
 OTHER_SERVERS := tests/contract/test_nats.py tests/contract/test_pump_local.py \
-	tests/contract/test_rabbitmq.py tests/contract/test_servicebus.py
+	tests/contract/test_postgres.py tests/contract/test_rabbitmq.py tests/contract/test_servicebus.py
 define test_versions
 $(1) -m pytest -n auto --maxprocesses=2 $(OTHER_VERSIONS) $(ARGS) $(OR_NONE)
 $(1) -m pytest -m 'broker and not slow' --timeout=300 -n 4 --dist worksteal $(OTHER_SERVERS) $(ARGS) $(OR_NONE)
@@ -153,7 +153,7 @@ figures: $(DEV)
 	@$(PY) -m tests.architecture.figures
 
 bench: $(BENCH) $(SPARK) $(LOCALSTACK) $(MOTO)
-	$(PY) tests/brokers/install_rabbitmq.py
+	$(PY) tests/brokers/install_brokers.py
 	$(PY) -m benchmarks $(ARGS)
 
 # Runtime pins come from pyproject.toml alone; each further file builds on the one before.

@@ -24,6 +24,8 @@ _EXTRAS = {
     "amqp": "rabbitmq",
     "amqps": "rabbitmq",
     "nats": "nats",
+    "postgres": "postgres",
+    "postgresql": "postgres",
     "sb": "servicebus",
 }
 

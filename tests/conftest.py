@@ -17,6 +17,7 @@ from pump.stores import spill
 
 pytest_plugins = [
     "tests.brokers.plugin",
+    "tests.brokers.postgres_plugin",
     "tests.brokers.rabbitmq_plugin",
     "tests.brokers.servicebus_plugin",
     "tests.conformance.recording",

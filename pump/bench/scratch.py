@@ -260,6 +260,7 @@ _HINTS = {
     "s3": "aws s3 rm --recursive {where}/queues/{queue}/",
     "amqp": "rabbitmqctl delete_queue {queue}",
     "nats": "nats stream rm {queue}",
+    "postgres": "psql -c \"DELETE FROM pumphouse.queue WHERE name = '{queue}'\"",
     "sb": "az servicebus queue delete --name {queue} --namespace-name … --resource-group …",
 }
 _ANY = "your broker's own tools"

@@ -214,6 +214,7 @@ _SYSTEMS = {
     "sqs": "aws_sqs",
     "amqp": "rabbitmq",
     "sb": "servicebus",
+    "postgres": "postgresql",
     # The conventions know no name for these; ours carry our own prefix or product name.
     "nats": "nats",
     "memory": "pumphouse_memory",

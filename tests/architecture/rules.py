@@ -17,6 +17,7 @@ VENDORS = {
     "nats",
     "opentelemetry",
     "prometheus_client",
+    "psycopg",
     "pyarrow",
     "pyspark",
 }

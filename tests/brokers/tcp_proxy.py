@@ -19,6 +19,8 @@ class TcpProxy:
         self._severs_after: int | None = None
         self.port = 0
         self.connection_count = 0
+        self.loses_answers = False
+        """Whether what the server says is dropped, and what it is told goes on."""
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -78,17 +80,25 @@ class TcpProxy:
         self._flows.add(flow)
         self._writers |= {writer, theirs[1]}
         await asyncio.gather(
-            self._pass_on(reader, theirs[1], flow), self._pass_on(theirs[0], writer, flow)
+            self._pass_on(reader, theirs[1], flow),
+            self._pass_on(theirs[0], writer, flow, is_answer=True),
         )
         self._writers -= {writer, theirs[1]}
         self._flows.discard(flow)
 
     async def _pass_on(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: asyncio.Event
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        flow: asyncio.Event,
+        *,
+        is_answer: bool = False,
     ) -> None:
         try:
             while data := await reader.read(65_536):
                 await flow.wait()
+                if is_answer and self.loses_answers:
+                    continue
                 writer.write(data)
                 await writer.drain()
                 self._count(len(data))

@@ -11,7 +11,10 @@ PUMP = "pump"
 """What holds whatever the gateway is."""
 SERVER = "`pump local`"
 """The SQS server of ours."""
-GATEWAYS = ("memory", "local", "SQS", "S3, leases", "S3, log", "RabbitMQ", "NATS", "Service Bus")
+GATEWAYS = (
+    *("memory", "local", "SQS", "S3, leases", "S3, log"),
+    *("RabbitMQ", "NATS", "Postgres", "Service Bus"),
+)
 """As in `gateways.py`, which a plugin cannot import: no run is to load every SDK there is."""
 COLUMNS = (PUMP, *GATEWAYS, SERVER)
 _S3 = ("S3, leases", "S3, log")
@@ -26,6 +29,7 @@ _FOLDERS: dict[str, tuple[str, ...]] = {
     "tests/contract/test_s3_sessions": ("S3, log",),
     "tests/contract/test_rabbitmq": ("RabbitMQ",),
     "tests/contract/test_nats": ("NATS",),
+    "tests/contract/test_postgres": ("Postgres",),
     "tests/contract/test_servicebus": ("Service Bus",),
     "tests/gateways/test_memory": ("memory",),
     "tests/gateways/test_local": ("local",),
@@ -38,6 +42,7 @@ _FOLDERS: dict[str, tuple[str, ...]] = {
     "tests/gateways/s3/log/": ("S3, log",),
     "tests/gateways/rabbitmq/": ("RabbitMQ",),
     "tests/gateways/nats/": ("NATS",),
+    "tests/gateways/postgres/": ("Postgres",),
     "tests/gateways/servicebus/": ("Service Bus",),
     "tests/sqs_server/": (SERVER,),
     "tests/sqs_clients/": (SERVER,),
@@ -55,6 +60,9 @@ SERVERS: dict[str, str] = {
     "own_nats": "nats-server",
     "rabbitmq_url": "RabbitMQ",
     "own_rabbitmq": "RabbitMQ",
+    "postgres": "PostgreSQL",
+    "own_postgres": "PostgreSQL",
+    "pgbouncer": "PostgreSQL",
     "servicebus": "our peer of Service Bus",
     "own_servicebus": "our peer of Service Bus",
 }
@@ -64,6 +72,7 @@ _SPEAKS = {
     "`pump local`": ("SQS",),
     "nats-server": ("NATS",),
     "RabbitMQ": ("RabbitMQ",),
+    "PostgreSQL": ("Postgres",),
     "our peer of Service Bus": ("Service Bus",),
 }
 

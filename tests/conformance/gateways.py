@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateways.local import LocalGateway
 from gateways.memory import MemoryGateway
 from gateways.nats import NatsGateway, NatsSettings
+from gateways.postgres import PostgresGateway, PostgresSettings
 from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings
 from gateways.s3 import Layout, S3Gateway, S3Settings, Storage
 from gateways.s3.store.objects import ServerTime
@@ -31,5 +32,6 @@ EVERY_GATEWAY: dict[str, Gateway] = {
     "S3, log": _s3(Layout.LOG),
     "RabbitMQ": RabbitMQGateway(RabbitMQSettings()),
     "NATS": NatsGateway(NatsSettings()),
+    "Postgres": PostgresGateway(PostgresSettings()),
     "Service Bus": ServiceBusGateway(ServiceBusSettings(namespace="unused.servicebus.windows.net")),
 }

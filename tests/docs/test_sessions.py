@@ -22,6 +22,7 @@ ROWS = {
     "S3, log": "S3, queues in the layout `log`",
     "RabbitMQ": "RabbitMQ, queues with `sessions`",
     "NATS": "NATS, queues with `sessions`",
+    "Postgres": "Postgres",
     "Service Bus": "Service Bus, queues with `sessions`",
 }
 

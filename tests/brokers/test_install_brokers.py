@@ -1,4 +1,4 @@
-"""The script that installs RabbitMQ for the tests: where it may not, it says so and ends well."""
+"""The script that installs servers for the tests: where it may not, it says so and ends well."""
 
 from __future__ import annotations
 
@@ -6,20 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import install_rabbitmq
-from tests.brokers.install_rabbitmq import OUR_POLICY, last_words, obstacle, services_held_back
+from tests.brokers import install_brokers
+from tests.brokers.install_brokers import (
+    OUR_POLICY,
+    Server,
+    last_words,
+    obstacle,
+    services_held_back,
+)
+
+MISSING = Server("NoSuchServer", "no-such-server", "/no/such/server", ())
 
 
 def test_when_this_is_no_debian_then_the_line_says_so() -> None:
-    assert "no apt-get" in str(obstacle(0, None))
+    assert "no apt-get" in str(obstacle("postgresql", 0, None))
 
 
 def test_when_the_user_is_not_root_then_the_line_says_what_to_run() -> None:
-    assert "sudo apt-get install rabbitmq-server" in str(obstacle(1000, "/usr/bin/apt-get"))
+    assert "sudo apt-get install rabbitmq-server" in str(
+        obstacle("rabbitmq-server", 1000, "/usr/bin/apt-get")
+    )
 
 
 def test_when_nothing_speaks_against_it_then_there_is_no_obstacle() -> None:
-    assert obstacle(0, "/usr/bin/apt-get") is None
+    assert obstacle("postgresql", 0, "/usr/bin/apt-get") is None
 
 
 def test_when_packages_are_installed_then_no_service_starts_and_no_trace_stays(
@@ -62,13 +72,12 @@ def test_when_apt_fails_then_its_own_words_are_repeated() -> None:
 def test_when_it_cannot_be_installed_then_there_is_one_loud_line_and_no_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(install_rabbitmq, "is_there", lambda: False)
-    monkeypatch.setattr(install_rabbitmq, "obstacle", lambda user, apt: "no reason")
+    monkeypatch.setattr(install_brokers, "obstacle", lambda package, user, apt: "no reason")
 
-    install_rabbitmq.main()
+    install_brokers.main([MISSING])
 
     [line] = capsys.readouterr().out.splitlines()
-    assert line.startswith("RABBITMQ IS NOT INSTALLED")
+    assert line.startswith("NOSUCHSERVER IS NOT INSTALLED")
 
 
 def test_when_the_lists_cannot_be_updated_then_those_that_are_there_are_tried(
@@ -79,16 +88,16 @@ def test_when_the_lists_cannot_be_updated_then_those_that_are_there_are_tried(
     def apt_get(action: str, *_: str) -> None:
         asked.append(action)
         if action == "update":
-            raise install_rabbitmq.Impossible("a source is gone")
+            raise install_brokers.Impossible("a source is gone")
 
-    monkeypatch.setattr(install_rabbitmq, "_apt_get", apt_get)
-    monkeypatch.setattr(install_rabbitmq, "is_there", lambda: "install" in asked)
-    monkeypatch.setattr(install_rabbitmq, "obstacle", lambda user, apt: None)
-    monkeypatch.setattr(install_rabbitmq, "_disable", lambda: None)
-    monkeypatch.setattr(install_rabbitmq, "LOCK", tmp_path / "lock")
-    monkeypatch.setattr(install_rabbitmq, "POLICY", tmp_path / "policy-rc.d")
+    monkeypatch.setattr(install_brokers, "_apt_get", apt_get)
+    monkeypatch.setattr(Server, "is_there", lambda server: "install" in asked)
+    monkeypatch.setattr(install_brokers, "obstacle", lambda package, user, apt: None)
+    monkeypatch.setattr(install_brokers, "_disable", lambda services: None)
+    monkeypatch.setattr(install_brokers, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(install_brokers, "POLICY", tmp_path / "policy-rc.d")
 
-    install_rabbitmq.main()
+    install_brokers.main([MISSING])
 
     assert asked == ["update", "install"]
     printed = capsys.readouterr().out

@@ -1,11 +1,11 @@
-"""Install Debian's RabbitMQ for the tests, if there is none and this machine lets us.
+"""Install Debian's RabbitMQ, PostgreSQL and PgBouncer for the tests, where they are not and this
+machine lets us.
 
-    python tests/brokers/install_rabbitmq.py
+    python tests/brokers/install_brokers.py
 
-Always ends well: where it cannot be had it says so in one line, and the tests decide what that
-means. Safe to run twice, and twice at once. The service is neither started nor left enabled: the
-tests start the program themselves, on ports and data of their own. Only the standard library is
-imported here.
+Always ends well: where one cannot be had it says so in one line, and the tests decide what that
+means. Safe to run twice, and twice at once. No service is started or left enabled: the tests start
+the programs themselves, on ports and data of their own. Only the standard library is imported here.
 """
 
 from __future__ import annotations
@@ -15,66 +15,90 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-PACKAGE = "rabbitmq-server"
-SERVICES = ("rabbitmq-server.service", "epmd.socket", "epmd.service")
-LOCK = Path("/run/pumphouse-rabbitmq.lock")
+LOCK = Path("/run/pumphouse-brokers.lock")
 POLICY = Path("/usr/sbin/policy-rc.d")
 """Asked by Debian's packages before they start a service; 101 is no."""
 OUR_POLICY = (
-    "#!/bin/sh\n# Of pumphouse's tests/brokers/install_rabbitmq.py: may be removed.\nexit 101\n"
+    "#!/bin/sh\n# Of pumphouse's tests/brokers/install_brokers.py: may be removed.\nexit 101\n"
 )
 TIMEOUT_S = 600
 
 
+@dataclass(frozen=True)
+class Server:
+    """One of Debian's packages, and the program that is to be had from it."""
+
+    name: str
+    package: str
+    program: str
+    """Where it is, as a pattern: the version may be a part of it."""
+    services: tuple[str, ...]
+
+    def is_there(self) -> bool:
+        """Whether there is one already, Debian's or another."""
+        found = any(Path("/").glob(self.program.lstrip("/")))
+        return found or shutil.which(Path(self.program).name) is not None
+
+
+SERVERS = (
+    Server(
+        "RabbitMQ",
+        "rabbitmq-server",
+        "/usr/lib/rabbitmq/bin/rabbitmq-server",
+        ("rabbitmq-server.service", "epmd.socket", "epmd.service"),
+    ),
+    Server(
+        "PostgreSQL", "postgresql", "/usr/lib/postgresql/*/bin/postgres", ("postgresql.service",)
+    ),
+    Server("PgBouncer", "pgbouncer", "/usr/sbin/pgbouncer", ("pgbouncer.service",)),
+)
+
+
 class Impossible(Exception):
-    """RabbitMQ cannot be installed here; the message says why."""
+    """It cannot be installed here; the message says why."""
 
 
-def main() -> None:
-    """Install it, or say in one loud line why not."""
-    if is_there():
-        return
-    try:
-        why_not = obstacle(os.geteuid(), shutil.which("apt-get"))
-        if why_not is not None:
-            raise Impossible(why_not)
-        _install()
-    except (Impossible, OSError) as error:
-        print(f"RABBITMQ IS NOT INSTALLED, and its tests will be left out: {error}", flush=True)
+def main(servers: Sequence[Server] = SERVERS) -> None:
+    """Install each, or say in one loud line why not."""
+    for server in servers:
+        try:
+            if not server.is_there():
+                _obtain(server)
+        except (Impossible, OSError) as error:
+            name = server.name.upper()
+            print(f"{name} IS NOT INSTALLED, and its tests will be left out: {error}", flush=True)
 
 
-def is_there() -> bool:
-    """Whether there is a server already, Debian's or another."""
-    return PROGRAM.exists() or shutil.which("rabbitmq-server") is not None
-
-
-def obstacle(user_id: int, apt_get: str | None) -> str | None:
+def obstacle(package: str, user_id: int, apt_get: str | None) -> str | None:
     """Why this user cannot install packages here, None when nothing speaks against it."""
     if apt_get is None:
-        return f"there is no apt-get here; install {PACKAGE} by other means"
+        return f"there is no apt-get here; install {package} by other means"
     if user_id != 0:
-        return f"only root may; run `sudo apt-get install {PACKAGE}` once"
+        return f"only root may; run `sudo apt-get install {package}` once"
     return None
 
 
-def _install() -> None:
+def _obtain(server: Server) -> None:
+    why_not = obstacle(server.package, os.geteuid(), shutil.which("apt-get"))
+    if why_not is not None:
+        raise Impossible(why_not)
     with LOCK.open("ab") as lock:
         # A second run waits for the first, and then finds it done.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if is_there():
+        if server.is_there():
             return
-        print(f"installing Debian's {PACKAGE} for the tests", flush=True)
+        print(f"installing Debian's {server.package} for the tests", flush=True)
         with services_held_back(POLICY):
             _update()
-            _apt_get("install", "--yes", "--no-install-recommends", PACKAGE)
-        _disable()
-    if not is_there():
-        raise Impossible(f"{PACKAGE} was installed, but brought no {PROGRAM}")
+            _apt_get("install", "--yes", "--no-install-recommends", server.package)
+        _disable(server.services)
+    if not server.is_there():
+        raise Impossible(f"{server.package} was installed, but brought no {server.program}")
 
 
 def _update() -> None:
@@ -129,11 +153,11 @@ def last_words(output: str) -> str:
     return (errors or lines or ["it said nothing"])[-1]
 
 
-def _disable() -> None:
+def _disable(services: Sequence[str]) -> None:
     """Not started now, nor when the machine starts."""
     if shutil.which("systemctl") is not None:
         subprocess.run(
-            ["systemctl", "--quiet", "disable", *SERVICES],
+            ["systemctl", "--quiet", "disable", *services],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
