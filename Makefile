@@ -107,7 +107,7 @@ conformance: $(DEV)
 BROKERS := $(PY) -m pytest -m 'broker and not slow' --timeout=300
 test-brokers: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER) $(SQS_CLIENTS)
 	$(PY) tests/brokers/install_brokers.py
-	$(BROKERS) -n 8 --dist worksteal --durations=12 $(call RECORD,brokers) $(ARGS)
+	$(BROKERS) -n 12 --dist worksteal --durations=12 $(call RECORD,brokers) $(ARGS)
 
 # Two groups side by side (tests/spark/conftest.py): one session, and what starts a JVM of its own.
 test-spark: $(SPARK) $(LOCALSTACK)
@@ -123,7 +123,7 @@ SLOW_TOGETHER := tests/contract tests/fuzz tests/redrive tests/gateways/s3/simul
 OR_NONE = $(if $(ARGS),|| [ $$? -eq 5 ])
 test-slow: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER)
 	$(PY) tests/brokers/install_brokers.py
-	$(SLOW) -n 4 $(call RECORD,slow-together) $(SLOW_TOGETHER) $(ARGS) $(OR_NONE)
+	$(SLOW) -n 6 $(call RECORD,slow-together) $(SLOW_TOGETHER) $(ARGS) $(OR_NONE)
 	$(SLOW) -n 2 $(call RECORD,slow) $(SLOW_TOGETHER:%=--ignore=%) $(ARGS) $(OR_NONE)
 
 # What meets the SDKs. Some of it needs servers: NATS, `pump local`, RabbitMQ and PostgreSQL where
