@@ -96,3 +96,8 @@ class TestPostgres(GatewayContract):
             rig = await open_rig(postgres, clock, schema)
             yield rig
             await rig.aclose()
+
+
+@pytest.mark.loops("uvloop")
+class TestPostgresOnUvloop(TestPostgres):
+    """The same on the loop that `pump run` uses."""

@@ -1,4 +1,6 @@
-"""The S3 gateway keeps the contract on moto, in both layouts and through both SDKs (R34)."""
+"""The S3 gateway keeps the contract on moto, in both layouts and through both SDKs (R34); one of
+them runs on uvloop.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ class SomeOfIt(SendingContract, SettlingContract, DurabilityContract):
     """
 
 
+@pytest.mark.loops("uvloop")
 class TestLeases(OnMoto, GatewayContract):
     transport = TransportKind.AIOBOTO3
     layout = Layout.LEASES
