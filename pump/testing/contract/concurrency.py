@@ -395,7 +395,9 @@ def _functions() -> dict[str, Any]:
     }
     # `Future.result`, `Queue.get`, `Event.wait` and semaphores end in a condition's wait.
     waits = {
-        name: BlockBusterFunction(None, name, can_block_functions=list(_BRIEF_WAITS))
+        name: BlockBusterFunction(
+            None, name, can_block_predicate=_only_looks, can_block_functions=list(_BRIEF_WAITS)
+        )
         for name in ("threading.Condition.wait", "threading.Thread.join", "os.fsync")
     }
     names = {"socket.getaddrinfo": BlockBusterFunction(None, "socket.getaddrinfo")}
@@ -407,6 +409,11 @@ def _functions() -> dict[str, Any]:
         )
     }
     return {**known, **waits, **names, **selects}
+
+
+def _only_looks(_: object, timeout: float | None = None) -> bool:
+    """Whether a wait is for no time at all: an executor asks so for an idle thread."""
+    return timeout is not None and timeout <= 0
 
 
 def own_folders(gateway: Gateway) -> tuple[str, ...]:
