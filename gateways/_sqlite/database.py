@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ import aiosqlite
 import attrs
 
 from pump.errors import StorageFailed
-from pump.tasks import in_thread
+from pump.tasks import in_thread, to_the_end
 
 T = TypeVar("T")
 
@@ -174,7 +175,16 @@ class Database:
             made.append(raw)
             return raw
 
-        connection = await aiosqlite.Connection(connect, iter_chunk_size=1000)
+        connection = aiosqlite.Connection(connect, iter_chunk_size=1000)
+
+        async def start() -> None:
+            await connection
+
+        try:
+            await to_the_end(start(), "pumphouse-opening")
+        except asyncio.CancelledError:
+            await connection.close()
+            raise
         [opened] = made
         if isinstance(opened, StorageFailed):
             await connection.close()

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from gateways._sqlite.database import Database, _GroupConnection
 from gateways.local import LocalGateway, codec, from_url
+from gateways.local.journal import SCHEMA
 from pump import App, headers
-from pump.clock import SYSTEM_CLOCK
+from pump.clock import SYSTEM_CLOCK, yield_to_loop
 from pump.errors import ConfigurationError, ConnectionFailed, StorageFailed, StorageFull
 from pump.message import Message
 from pump.subscription import Subscription
@@ -136,6 +138,27 @@ async def test_when_closing_is_cancelled_then_nobody_takes_over_a_file_that_is_b
     orders = QueueUser(await open_local(SYSTEM_CLOCK))
     sent += await orders.send("last")
     assert [each.message.id for each in await orders.receive(10_000)] == sent
+
+
+async def test_when_opening_is_cancelled_then_the_file_is_closed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[sqlite3.Connection] = []
+
+    class Watched(_GroupConnection):
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    monkeypatch.setattr("gateways._sqlite.database._GroupConnection", Watched)
+    opening = asyncio.create_task(Database.open(tmp_path / "queues.db", SCHEMA))
+    await yield_to_loop()
+
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+
+    assert len(closed) == 1
 
 
 async def test_when_a_receive_is_cancelled_then_nothing_is_hidden_or_counted(
