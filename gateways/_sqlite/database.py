@@ -252,9 +252,12 @@ class Database:
             return await self._connection.execute_fetchall(sql)
 
     async def read(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        """Have `read` read whatever it likes, in a thread; nothing else may be under way."""
+        """Have `read` read whatever it likes, in a thread; nothing else may be under way.
+
+        Cancelled, it ends first: to close a connection that a thread reads from is a crash.
+        """
         with translate(self.path):
-            return await in_thread(read, self._raw)
+            return await to_the_end(in_thread(read, self._raw), "pumphouse-reading")
 
     async def close(self) -> None:
         """Close; the last one to close also folds the log into the file."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import threading
 from contextlib import closing
 from itertools import product
 from pathlib import Path
@@ -159,6 +160,29 @@ async def test_when_opening_is_cancelled_then_the_file_is_closed_again(
         await opening
 
     assert len(closed) == 1
+
+
+async def test_when_reading_is_cancelled_then_it_ends_before_the_file_can_be_closed(
+    tmp_path: Path,
+) -> None:
+    """SQLite would read from what is no longer there, and the process crash."""
+    database = await Database.open(tmp_path / "queues.db", SCHEMA)
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    def read(_: sqlite3.Connection) -> None:
+        may_end.wait(10)
+        has_ended.set()
+
+    reading = asyncio.create_task(database.read(read))
+    await yield_to_loop()
+
+    reading.cancel()
+    asyncio.get_running_loop().call_later(0.05, may_end.set)
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+    assert has_ended.is_set()
+    await database.close()
 
 
 async def test_when_a_receive_is_cancelled_then_nothing_is_hidden_or_counted(
