@@ -21,8 +21,8 @@ from pump.crypto.aiobotocore_client import CredentialProvider, check_hosts
 from pump.errors import ConfigurationError
 from pump.secret import revealed
 from pump.tasks import in_thread
+from pump.versions import Packages, installed
 
-from .._kit.versions import Packages, installed
 from .sdk_transport import Client, HeldConnection, Reply, Request, Sdk, SdkTransport, Transport
 from .settings import AwsSettings, TransportKind
 

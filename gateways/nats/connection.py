@@ -22,9 +22,9 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.secret import revealed
 from pump.tasks import in_thread
+from pump.versions import Packages, server_version
 
 from .._kit.connection import Reconnecting
-from .._kit.versions import Packages, server_version
 from .errors import api_fault, connect_fault, no_jetstream
 from .link import Answer, Link, NoResponders, ServerRequest, close
 from .names import DEFAULT_MAX_PAYLOAD, MINIMUM_SERVER

@@ -12,8 +12,7 @@ import attrs
 from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
 from pump.secret import Secret, optional_secret
-
-from .._kit.url_options import url_options
+from pump.url_options import url_options
 
 _FORM = "nats://[user:password@]host:4222[,host2]?tls=true&creds=/path/to/user.creds"
 DEFAULT_PORT = 4222

@@ -1,6 +1,7 @@
 """Queues in a PostgreSQL database."""
 
+from pump.postgres.settings import Listen, PostgresSettings
+
 from .gateway import PostgresGateway, from_url
-from .settings import Listen, PostgresSettings
 
 __all__ = ["Listen", "PostgresGateway", "PostgresSettings", "from_url"]

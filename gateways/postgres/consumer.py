@@ -17,24 +17,13 @@ from pump.errors import (
 )
 from pump.message import Delivery, Message
 from pump.outcome import ABANDON, Abandon, Action, Defer, Refusal, Settlement
+from pump.postgres.arrays import bigints, doubles, ints, octets, octets_or_none, texts
+from pump.postgres.database import Database, Statement
+from pump.postgres.schema import named
 from pump.subscription import Subscription
 
-from .database import Database, Statement
-from .schema import named
 from .waiting import Kind, QueueWaiters
-from .wire import (
-    Receipt,
-    bigints,
-    doubles,
-    envelope_of,
-    ints,
-    message_of,
-    octets,
-    octets_of,
-    octets_or_none,
-    rows_of,
-    texts,
-)
+from .wire import Receipt, envelope_of, message_of, octets_of, rows_of
 
 T = TypeVar("T")
 

@@ -12,15 +12,16 @@ from pump.errors import ConnectionFailed, QueueMismatch, QueueNotFound
 from pump.findings import Finding, HandlerTimes
 from pump.message import Message
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStats, SessionPort
+from pump.postgres.database import Database, Listener, Statement
+from pump.postgres.schema import named
+from pump.postgres.settings import PostgresSettings
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 
 from .._engine.record import EngineSettings, is_bare
 from . import doctor
 from .consumer import POSTGRES, PostgresConsumer, PostgresProducer, QueueCalls
-from .database import Database, Listener, Statement
-from .schema import named
+from .schema import QUEUES
 from .session import PostgresSession, accept, let_go
-from .settings import PostgresSettings
 from .waiting import QueueWaiters
 from .wire import message_of, rows_of
 
@@ -101,7 +102,7 @@ class PostgresGateway:
     ) -> Sequence[Finding]:
         """Looks for queues that are missing, and for what holds back the server's cleaning."""
         tables, queues = list[Any](), list[Any]()
-        if await self._database.check_schema():
+        if await self._database.check_schema(QUEUES):
             tables = await self._look(doctor.TABLES, self._settings.schema)
             queues = await self._look(doctor.QUEUES)
         seen = doctor.Seen(
@@ -172,7 +173,7 @@ class PostgresAdmin:
             await self._validate(wanted, is_name_only=is_bare(spec))
 
     async def queues(self) -> Sequence[QueueStats]:
-        if not await self._database.check_schema():
+        if not await self._database.check_schema(QUEUES):
             return []
         return await self._stats(None)
 
@@ -191,7 +192,7 @@ class PostgresAdmin:
         return int(count)
 
     async def _create(self, wanted: EngineSettings, *, is_name_only: bool) -> None:
-        await self._database.make_schema()
+        await self._database.make_schema(QUEUES)
         if wanted.dead_letter_queue is not None:
             # First, so that there is never a queue whose dead letters have nowhere to go.
             target = EngineSettings(name=wanted.dead_letter_queue)
@@ -212,7 +213,7 @@ class PostgresAdmin:
         )
 
     async def _validate(self, wanted: EngineSettings, *, is_name_only: bool) -> None:
-        if not await self._database.check_schema():
+        if not await self._database.check_schema(QUEUES):
             raise QueueNotFound(wanted.name)
         existing = await self._settings_of(wanted.name)
         if wanted.dead_letter_queue is not None:

@@ -12,9 +12,9 @@ from contextlib import suppress
 from pump.errors import GatewayError, SessionLockLost
 from pump.message import Delivery
 from pump.outcome import Refusal, Settlement
+from pump.postgres.errors import SESSION_OVER, StatementRefused
 
 from .consumer import POSTGRES, QueueCalls
-from .errors import SESSION_OVER, StatementRefused
 from .waiting import Kind
 from .wire import Receipt, message_of, octets_of, rows_of, text_of
 

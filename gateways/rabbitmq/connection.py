@@ -19,9 +19,9 @@ from pump.backoff import RECONNECT
 from pump.clock import Clock
 from pump.errors import ConfigurationError, PoolExhausted, Throttled
 from pump.tasks import in_thread, look_at
+from pump.versions import Packages, server_version
 
 from .._kit.connection import Reconnecting
-from .._kit.versions import Packages, server_version
 from .errors import Where, translated
 from .settings import RabbitMQSettings
 

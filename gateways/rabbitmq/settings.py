@@ -10,8 +10,7 @@ import attrs
 from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
 from pump.secret import Secret, secret
-
-from .._kit.url_options import url_options
+from pump.url_options import url_options
 
 _FORM = "amqp://user:password@host:5672/vhost?heartbeat=10, or amqps://… for TLS"
 _PORTS = {"amqp": 5672, "amqps": 5671}

@@ -27,8 +27,8 @@ from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.subscription import QueueSpec
 from pump.tasks import look_at
+from pump.versions import server_version
 
-from .._kit.versions import server_version
 from .connection import RabbitMQLink
 from .errors import Where
 from .names import delay_queue, sessions_name, step_ms

@@ -25,6 +25,7 @@ from pump.outcome import Refusal, Settlement
 from pump.ports import AdminPort, ConsumerPort, Gateway, ProducerPort, QueueStats, SessionPort
 from pump.subscription import MakeChannels, QueueSpec, Subscription
 from pump.tasks import in_thread
+from pump.versions import Packages
 
 from .._aws import sdk
 from .._aws.errors import SettingRefused
@@ -32,7 +33,6 @@ from .._aws.sdk import transport_for
 from .._aws.sdk_transport import Transport
 from .._aws.settings import TransportKind
 from .._kit.queues import stats_of_all
-from .._kit.versions import Packages
 from .doctor import examine
 from .layout import MAX_BODY_BYTES, capabilities_of
 from .queue_options import Wanted

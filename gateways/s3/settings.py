@@ -8,9 +8,9 @@ import attrs
 
 from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
+from pump.url_options import url_options
 
 from .._aws.settings import AwsSettings, aws_url_parts
-from .._kit.url_options import url_options
 from .layout import Layout, S3QueueSettings
 
 _FORM = "s3://BUCKET/PREFIX?region=…&layout=leases&endpoint=http://…"

@@ -17,8 +17,8 @@ from pump.errors import ConnectionFailed, PumpError, Throttled
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
 from pump.tasks import BackgroundTasks, in_thread
+from pump.versions import Packages
 
-from .._kit.versions import Packages
 from .errors import ServiceBusTarget, fault_of
 from .names import MAX_TRIES
 from .settings import ServiceBusSettings

@@ -12,8 +12,7 @@ import attrs
 from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
 from pump.secret import Secret, optional_secret, revealed
-
-from .._kit.url_options import url_options
+from pump.url_options import url_options
 
 _FORM = "sb://[key_name:key@]namespace.servicebus.windows.net"
 _USE = f"use {_FORM}, with %XX for what is not a letter or a digit in a key"

@@ -6,9 +6,9 @@ import attrs
 
 from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
+from pump.url_options import url_options
 
 from .._aws.settings import AwsSettings, aws_url_parts
-from .._kit.url_options import url_options
 from .claims import ClaimCheck
 
 _FORM = "sqs://REGION?transport=aioboto3&endpoint=http://…&profile=…"

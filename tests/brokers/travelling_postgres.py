@@ -12,8 +12,9 @@ from typing import Any
 import psycopg
 
 from gateways.postgres import PostgresGateway, PostgresSettings
-from gateways.postgres.schema import FUNCTIONS, TABLES, VERSION, named, script
+from gateways.postgres.schema import FUNCTIONS, TABLES, VERSION, script
 from pump.clock import SYSTEM_CLOCK
+from pump.postgres.schema import named
 from pump.testing import VirtualClock
 from pump.testing.virtual_clock import EPOCH_S
 

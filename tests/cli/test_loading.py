@@ -131,7 +131,7 @@ def test_when_a_gateway_is_not_installed_then_the_cure_is_said(
     pump: Pump, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R77."""
-    monkeypatch.setattr("gateways._kit.versions.installed", lambda package: None)
+    monkeypatch.setattr("pump.versions.installed", lambda package: None)
 
     result = pump("queues", "--gateway", "amqp://guest:secret@host/")
 

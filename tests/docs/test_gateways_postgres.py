@@ -12,9 +12,9 @@ import pytest
 import gateways.postgres
 from gateways.postgres import PostgresSettings
 from gateways.postgres.consumer import MAX_BODY, MAX_SEND_BYTES, MAX_SEND_COUNT
-from gateways.postgres.database import LOWEST_SERVER, PACKAGES
 from pump import errors as pump_errors
 from pump.errors import ConfigurationError, PumpError
+from pump.postgres.database import LOWEST_SERVER, PACKAGES
 
 from .markdown import rows_between, rows_under
 from .test_gateways_sqs import code_of

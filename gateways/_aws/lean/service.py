@@ -14,8 +14,8 @@ from botocore.parsers import create_parser
 from botocore.retries import quota, standard
 
 from pump.clock import Clock
+from pump.versions import installed
 
-from ..._kit.versions import installed
 from ..errors import plain
 from ..sdk_transport import Client, Reply, Request
 from ..settings import AwsSettings

@@ -1,8 +1,6 @@
-"""Messages to rows and back, and arrays in the server's binary format."""
+"""Messages to rows and back."""
 
 from __future__ import annotations
-
-import struct
 
 import pytest
 from hypothesis import given, strategies as st
@@ -10,16 +8,10 @@ from hypothesis import given, strategies as st
 from gateways.postgres.wire import (
     Receipt,
     Row,
-    bigints,
-    doubles,
     envelope_of,
-    ints,
     message_of,
-    octets,
     octets_of,
-    octets_or_none,
     text_of,
-    texts,
 )
 from pump import headers
 from pump.message import Message
@@ -85,20 +77,3 @@ def test_when_a_receipt_is_written_then_it_is_read_again(
 )
 def test_when_a_receipt_is_none_of_ours_then_it_is_none(text: str) -> None:
     assert Receipt.read(text) is None
-
-
-def test_when_values_are_put_into_an_array_then_each_has_its_length_and_null_has_none() -> None:
-    data = octets([b"ab", None, b""]).data
-
-    assert struct.unpack_from("!iiIii", data) == (1, 1, 17, 3, 1)
-    assert data[20:] == b"\0\0\0\2ab" + b"\xff\xff\xff\xff" + b"\0\0\0\0"
-
-
-def test_when_an_array_is_empty_then_it_has_no_dimension() -> None:
-    for array in (texts([]), octets([]), bigints([]), ints([]), doubles([])):
-        assert struct.unpack("!iiI", array.data)[0] == 0
-
-
-def test_when_all_are_null_then_so_is_the_array() -> None:
-    assert octets_or_none([None, None]) is None
-    assert octets_or_none([None, b"x"]) is not None

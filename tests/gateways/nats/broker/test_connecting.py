@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateways._kit import versions
 from gateways.nats import NatsGateway, NatsSettings
+from pump import versions
 from pump.errors import (
     AccessDenied,
     ConfigurationError,

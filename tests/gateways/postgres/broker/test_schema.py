@@ -6,6 +6,7 @@ import asyncio
 import re
 from pathlib import Path
 
+import attrs
 import pytest
 
 from gateways.postgres import schema as schema_module
@@ -52,8 +53,8 @@ async def test_when_it_is_of_an_older_version_then_it_is_brought_forward_with_wh
         await bench.send(gateway, "from before")
     steps = {"step": "ALTER TABLE @.message ADD COLUMN colour text;"}
     read = schema_module.script
-    monkeypatch.setattr(schema_module, "VERSION", 2)
-    monkeypatch.setattr("gateways.postgres.database.VERSION", 2)
+    newer_queues = attrs.evolve(schema_module.QUEUES, version=2)
+    monkeypatch.setattr("gateways.postgres.gateway.QUEUES", newer_queues)
     monkeypatch.setattr(schema_module, "TABLES", ("tables.sql", "step"))
     monkeypatch.setattr(schema_module, "script", lambda name: steps.get(name) or read(name))
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from pump.errors import (
+from ..errors import (
     AccessDenied,
     ConfigurationError,
     ConnectionFailed,

@@ -1,4 +1,4 @@
-"""The versions of SDKs and servers that a gateway works with, checked before anything is sent."""
+"""The versions of SDKs and servers that we work with, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import metadata
 
 import attrs
 
-from pump.errors import ConfigurationError
+from .errors import ConfigurationError
 
 
 @attrs.frozen(kw_only=True)

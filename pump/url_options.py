@@ -1,4 +1,4 @@
-"""Options in the query of a gateway's URL, converted to the types of the settings they set.
+"""Options in the query of a URL, converted to the types of the settings they set.
 
 A gateway names the field of its settings class that each option sets, and nothing else: the
 field's annotation says how the text is read. What a value must be beyond that (its range, what it
@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from pump.errors import ConfigurationError
-from pump.secret import Secret
+from .errors import ConfigurationError
+from .secret import Secret
 
 _HIDDEN = "…"
 

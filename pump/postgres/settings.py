@@ -11,11 +11,10 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 
-from pump.errors import ConfigurationError
-from pump.gateway_url import without_secrets
-from pump.secret import Secret, optional_secret
-
-from .._kit.url_options import url_options
+from ..errors import ConfigurationError
+from ..gateway_url import without_secrets
+from ..secret import Secret, optional_secret
+from ..url_options import url_options
 
 _FORM = "postgres://[user:password@]host:5432[,host2]/database?schema=pumphouse"
 DEFAULT_PORT = 5432

@@ -10,14 +10,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from gateways._aws import sdk
-from gateways._kit.versions import Packages, installed, server_version
 from gateways.nats import connection as nats
 from gateways.rabbitmq import connection as rabbitmq
 from gateways.s3 import gateway as s3
 from gateways.servicebus import connection as servicebus
 from pump.errors import ConfigurationError
+from pump.versions import Packages, installed, server_version
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 OURS = {
     each.extra: each
     for each in (sdk.PACKAGES, s3.PACKAGES, nats.PACKAGES, rabbitmq.PACKAGES, servicebus.PACKAGES)

@@ -10,23 +10,22 @@ import asyncio
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from typing import Any, Final, TypeAlias
 
 import attrs
 
-from pump.backoff import UNREACHABLE
-from pump.clock import Clock
-from pump.errors import ConfigurationError, ConnectionFailed, PumpError, Throttled
-from pump.tasks import BackgroundTasks, in_thread, look_at
-
-from .._kit.versions import Packages
+from ..backoff import UNREACHABLE
+from ..clock import Clock
+from ..errors import ConfigurationError, ConnectionFailed, PumpError, Throttled
+from ..tasks import BackgroundTasks, in_thread, look_at
+from ..versions import Packages
+from .arrays import ARRAYS
 from .errors import connect_fault, fault_of
-from .schema import FIND_VERSION, GET_VERSION, LOCK, VERSION, check, named, upgrade
+from .schema import FIND_TABLE, LOCK, Component, named
 from .settings import Listen, PostgresSettings
-from .wire import ARRAYS
 
 PACKAGES: Final = Packages(extra="postgres", versions={"psycopg": ">=3.2,<4"})
 LOWEST_SERVER: Final = 130_000
@@ -44,6 +43,10 @@ class Statement:
     sql: str
     operation: str
     queue: str = ""
+
+
+_BEGIN: Final = Statement("BEGIN", "begin")
+_COMMIT: Final = Statement("COMMIT", "commit")
 
 
 class Database:
@@ -113,7 +116,7 @@ class Database:
         """The same, to be cancelled by nothing but the end of the gateway."""
         connection = await self._take()
         try:
-            rows = await self._execute(connection, statement, arguments)
+            rows = await self.execute(connection, statement, arguments)
         except BaseException:
             self._give_back(connection)
             raise
@@ -141,57 +144,74 @@ class Database:
             self.under_way -= 1
         return connection
 
-    # The schema.
+    # Several statements that are one.
 
-    async def version(self) -> int:
-        """Of the schema that is there, 0 for none."""
-        schema = self.settings.schema
-        find = Statement(FIND_VERSION, "look for the schema")
-        [[is_there]] = await self.call(find, schema)
-        if not is_there:
-            return 0
-        statement = Statement(named(GET_VERSION, schema), "look at the schema")
-        return int((await self.call(statement))[0][0])
-
-    async def make_schema(self) -> None:
-        """Make the schema, or bring it up to date; does nothing where it is."""
-        if (found := await self.version()) < VERSION:
-            work = self.tasks.start(self._make_schema(), "make the schema")
-            await asyncio.shield(work)
-        else:
-            check(found, self.settings.schema)
-
-    async def check_schema(self) -> bool:
-        """Whether there is one; `ConfigurationError` when it is of another version."""
-        if found := await self.version():
-            check(found, self.settings.schema)
-        return found > 0
-
-    async def _make_schema(self) -> None:
-        schema = self.settings.schema
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Commit what the block does, or nothing of it: no answer to a statement, a cancellation,
+        or an error of the block's own undo all of it.
+        """
         connection = await self._take()
-
-        async def rows(sql: str, *arguments: object) -> list[Sequence[Any]]:
-            return await self._execute(
-                connection, Statement(named(sql, schema), "make the schema"), arguments
-            )
-
         try:
-            async with connection.transaction():
-                await rows(LOCK)
-                # Looked at again: another process may have made it meanwhile.
-                [[is_there]] = await rows(FIND_VERSION, schema)
-                found = (await rows(GET_VERSION))[0][0] if is_there else 0
-                if found < VERSION:
-                    await rows(await in_thread(upgrade, found))
+            begun = Transaction(self, connection)
+            await begun.run(_BEGIN)
+            yield begun
+            await begun.run(_COMMIT)
+        except BaseException:
+            # What the server has begun ends with its connection.
+            _sever(connection)
+            self._discard(connection)
+            raise
         finally:
             self._give_back(connection)
 
+    # Tables of ours.
+
+    async def version_of(self, component: Component) -> int:
+        """The version that is there, 0 for none."""
+        find = Statement(FIND_TABLE, "look for the schema")
+        [[is_there]] = await self.call(find, self.settings.schema, component.version_table)
+        if not is_there:
+            return 0
+        return int((await self.call(self._get_version(component)))[0][0])
+
+    async def make_schema(self, component: Component) -> None:
+        """Make the tables, or bring them up to date; does nothing where they are."""
+        if (found := await self.version_of(component)) < component.version:
+            work = self.tasks.start(self._make_schema(component), "make the schema")
+            await asyncio.shield(work)
+        else:
+            component.check(found, self.settings.schema)
+
+    async def check_schema(self, component: Component) -> bool:
+        """Whether they are there; `ConfigurationError` when they are of another version."""
+        if found := await self.version_of(component):
+            component.check(found, self.settings.schema)
+        return found > 0
+
+    async def _make_schema(self, component: Component) -> None:
+        schema, what = self.settings.schema, "make the schema"
+        async with self.transaction() as transaction:
+            await transaction.run(Statement(named(LOCK, schema), what))
+            # Looked at again: another process may have made it meanwhile.
+            find = Statement(FIND_TABLE, what)
+            [[is_there]] = await transaction.run(find, schema, component.version_table)
+            found = 0
+            if is_there:
+                found = (await transaction.run(self._get_version(component)))[0][0]
+            if found < component.version:
+                sql = await in_thread(component.statements, found)
+                await transaction.run(Statement(named(sql, schema), what))
+
+    def _get_version(self, component: Component) -> Statement:
+        return Statement(named(component.get_version, self.settings.schema), "look at the schema")
+
     # Connections.
 
-    async def _execute(
+    async def execute(
         self, connection: Connection, statement: Statement, arguments: Sequence[object]
     ) -> list[Sequence[Any]]:
+        """The rows of a statement on this connection, which is lost when it does not answer."""
         _, error_type = _driver()
         self.under_way += 1
         self.counts[statement.operation] += 1
@@ -277,7 +297,7 @@ class Database:
             remedy = f"use PostgreSQL {LOWEST_SERVER // 10_000} or newer"
             raise ConfigurationError("server", version, remedy)
         look = Statement("SELECT pg_backend_pid()", "connect")
-        [[process]] = await self._execute(connection, look, ())
+        [[process]] = await self.execute(connection, look, ())
         # A pooler gives out numbers of its own.
         self.is_pooled = process != connection.info.backend_pid
 
@@ -299,6 +319,18 @@ class Database:
         if connection in self._all:
             self._all.discard(connection)
             self.tasks.start(_close(connection), "close")
+
+
+class Transaction:
+    """Statements on one connection, between `BEGIN` and `COMMIT`."""
+
+    def __init__(self, database: Database, connection: Connection) -> None:
+        self._database = database
+        self._connection = connection
+
+    async def run(self, statement: Statement, *arguments: object) -> list[Sequence[Any]]:
+        """The rows of a statement."""
+        return await self._database.execute(self._connection, statement, arguments)
 
 
 async def _rows(

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gateways.postgres.errors import (
-    MAX_DETAIL,
-    NO_QUEUE,
-    SESSION_OVER,
-    StatementRefused,
-    connect_fault,
-    fault_of,
-)
 from pump.errors import (
     AccessDenied,
     ConfigurationError,
@@ -19,6 +11,14 @@ from pump.errors import (
     PumpError,
     QueueNotFound,
     Throttled,
+)
+from pump.postgres.errors import (
+    MAX_DETAIL,
+    NO_QUEUE,
+    SESSION_OVER,
+    StatementRefused,
+    connect_fault,
+    fault_of,
 )
 
 TARGET = "postgres://db/shop"

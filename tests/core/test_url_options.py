@@ -11,9 +11,9 @@ import attrs
 import pytest
 from hypothesis import given, strategies as st
 
-from gateways._kit.url_options import url_options
 from pump.errors import ConfigurationError
 from pump.secret import Secret, optional_secret
+from pump.url_options import url_options
 
 SHOWN = "boat://host"
 
