@@ -21,8 +21,8 @@ from .errors import ConfigurationError
 # Identifiers: unique across processes and machines, cheap enough for one a message.
 
 
-class IdSource:
-    """Hands out ids of 32 hexadecimal digits: 80 random bits a process, then a counter.
+class _IdSource:
+    """What ids of 32 hexadecimal digits are made of: 80 random bits a process, then a counter.
 
     Two processes share a prefix with a chance of 2**-80, and a fork draws a new one, so ids
     are as unique as a UUID's at a tenth of its cost (0.3 µs against 4 µs).
@@ -33,21 +33,17 @@ class IdSource:
 
     def renew(self) -> None:
         """Draw a new prefix; a forked child must never go on with its parent's."""
-        self._prefix = secrets.token_hex(10)
-        self._count = itertools.count(1)
-
-    def next(self) -> str:
-        """Return an id that no other call, process or machine has returned."""
-        return f"{self._prefix}{next(self._count):012x}"
+        self.prefix = secrets.token_hex(10)
+        self.numbers = itertools.count(1)
 
 
-_source = IdSource()
+_source = _IdSource()
 os.register_at_fork(after_in_child=_source.renew)
 
 
 def new_id() -> str:
-    """Return a globally unique id."""
-    return _source.next()
+    """Return an id that no other call, process or machine has returned."""
+    return f"{_source.prefix}{next(_source.numbers):012x}"
 
 
 JSON = "application/json"
@@ -90,11 +86,8 @@ class Message(_RedactedStruct, frozen=True, kw_only=True, gc=False):
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        given: object = self.body
-        if not isinstance(given, bytes):
-            # By its type: what it holds is the message's content.
-            remedy = 'use bytes, such as "text".encode(), or post a request and have it encoded'
-            raise ConfigurationError("Message.body", type(given), remedy)
+        if self.body.__class__ is not bytes:
+            _check_body(self.body)
 
     @property
     def created_at(self) -> datetime | None:
@@ -105,6 +98,13 @@ class Message(_RedactedStruct, frozen=True, kw_only=True, gc=False):
             return datetime.fromtimestamp(self.created_at_s, UTC)
         except (ValueError, OverflowError, OSError):
             return None
+
+
+def _check_body(body: object) -> None:
+    if not isinstance(body, bytes):
+        # By its type: what it holds is the message's content.
+        remedy = 'use bytes, such as "text".encode(), or post a request and have it encoded'
+        raise ConfigurationError("Message.body", type(body), remedy)
 
 
 class Delivery(_RedactedStruct, frozen=True, kw_only=True, eq=False, weakref=True):

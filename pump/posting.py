@@ -71,7 +71,7 @@ class Poster:
 
     async def post(self, request: object, options: PostOptions) -> str:
         """Send a request and return its message's id."""
-        message = self._encode(request, options)
+        message = self._encode(request, options, _correlation_id(options))
         queue = self._queue_of(request, options)
         await self._send(queue, [message], [request], options.delay)
         return message.id
@@ -80,8 +80,9 @@ class Poster:
         """Send requests and return their message ids, in order."""
         by_queue: dict[str, tuple[list[Message], list[object]]] = {}
         ids = []
+        correlation_id = _correlation_id(options)
         for request in requests:
-            message = self._encode(request, options)
+            message = self._encode(request, options, correlation_id)
             ids.append(message.id)
             messages, origins = by_queue.setdefault(self._queue_of(request, options), ([], []))
             messages.append(message)
@@ -133,7 +134,7 @@ class Poster:
                     await self._gateway.admin().ensure(needed, MakeChannels.CREATE)
         return self._producers.setdefault(queue, self._gateway.producer(queue))
 
-    def _encode(self, request: object, options: PostOptions) -> Message:
+    def _encode(self, request: object, options: PostOptions, correlation_id: str | None) -> Message:
         if isinstance(request, Message):
             if self._encryption is None and request.body.startswith(MAGIC):
                 _require_envelope(request)
@@ -143,7 +144,7 @@ class Poster:
             created_at_s=self._clock.time_s(),
             group=options.group,
             deduplication_id=options.deduplication_id,
-            correlation_id=options.correlation_id or _inherited_correlation_id(),
+            correlation_id=correlation_id,
             reply_to=options.reply_to,
             headers=options.headers,
         )
@@ -180,7 +181,9 @@ def _looks_encrypted(message: Message) -> CryptoError:
     return PlaintextLooksSealed(message.id)
 
 
-def _inherited_correlation_id() -> str | None:
+def _correlation_id(options: PostOptions) -> str | None:
+    if options.correlation_id:
+        return options.correlation_id
     context = current_context()
     message = None if context is None else context.message
     return None if message is None else message.correlation_id or message.id

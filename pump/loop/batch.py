@@ -104,7 +104,7 @@ class Batch:
         successors = self._lanes.finish(delivery, is_gone=is_gone)
         self._tell(delivery, result)
         self._give_back(successors)
-        if self._lanes.ready_count:
+        if self._lanes.ready:
             self._workers.wake()
 
     def _give_back(self, deliveries: Sequence[Delivery]) -> None:

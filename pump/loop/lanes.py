@@ -27,7 +27,8 @@ class Lanes:
 
     def __init__(self, *, single_lane: bool = False) -> None:
         self._single_lane = single_lane
-        self._ready: deque[Delivery] = deque()
+        self.ready: deque[Delivery] = deque()
+        """What could start now. Only looked at from outside, several times a message."""
         # A key stands here as long as a member of its group is ready or running.
         self._behind: dict[str, deque[Delivery]] = {}
         self._behind_count = 0
@@ -35,28 +36,31 @@ class Lanes:
     @property
     def ready_count(self) -> int:
         """How many could start now."""
-        return len(self._ready)
+        return len(self.ready)
 
     @property
     def waiting_count(self) -> int:
         """How many have not started, startable or not."""
-        return len(self._ready) + self._behind_count
+        return len(self.ready) + self._behind_count
 
     def add(self, delivery: Delivery) -> None:
         """Take a received message in."""
+        if delivery.message.group is None and not self._single_lane:
+            self.ready.append(delivery)
+            return
         key = self._key(delivery)
         if key is None:
-            self._ready.append(delivery)
+            self.ready.append(delivery)
         elif key in self._behind:
             self._behind[key].append(delivery)
             self._behind_count += 1
         else:
             self._behind[key] = deque()
-            self._ready.append(delivery)
+            self.ready.append(delivery)
 
     def take(self) -> Delivery | None:
         """The next message to start, None when there is none."""
-        return self._ready.popleft() if self._ready else None
+        return self.ready.popleft() if self.ready else None
 
     def finish(self, delivery: Delivery, *, is_gone: bool) -> Sequence[Delivery]:
         """A started message has ended; return those that must be handed back because of it.
@@ -64,6 +68,8 @@ class Lanes:
         `is_gone` says that it will not come again, so that its successor may start. So may a
         successor that is the same message.
         """
+        if delivery.message.group is None and not self._single_lane:
+            return ()
         key = self._key(delivery)
         if key is None:
             return ()
@@ -71,7 +77,7 @@ class Lanes:
         if not is_gone and not _is_next(delivery, behind):
             return self._close(key)
         if behind:
-            self._ready.append(behind.popleft())
+            self.ready.append(behind.popleft())
             self._behind_count -= 1
         else:
             del self._behind[key]
@@ -83,8 +89,8 @@ class Lanes:
         None when the message does not wait here.
         """
         key = self._key(delivery)
-        if delivery in self._ready:
-            self._ready.remove(delivery)
+        if delivery in self.ready:
+            self.ready.remove(delivery)
             return () if key is None else self._close(key)
         if key is None or delivery not in self._behind.get(key, ()):
             return None
@@ -98,15 +104,15 @@ class Lanes:
 
     def clear(self) -> Sequence[Delivery]:
         """Forget everything that did not start, and return it, each group in order."""
-        unstarted = list(self._ready)
+        unstarted = list(self.ready)
         for behind in self._behind.values():
             unstarted.extend(behind)
             behind.clear()
-        for delivery in self._ready:
+        for delivery in self.ready:
             key = self._key(delivery)
             if key is not None:
                 del self._behind[key]
-        self._ready.clear()
+        self.ready.clear()
         self._behind_count = 0
         return unstarted
 

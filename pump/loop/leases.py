@@ -47,8 +47,13 @@ class LeaseBook:
 
     def watch(self, deliveries: Iterable[Delivery]) -> None:
         """Enter received messages."""
+        ends, last_end_s = self._ends, self._last_end_s
         for delivery in deliveries:
-            self._enter(delivery, delivery.lease_expires_at_s)
+            end_s = delivery.lease_expires_at_s
+            if end_s < last_end_s:
+                self._is_sorted = False
+            ends[delivery] = last_end_s = end_s
+        self._last_end_s = last_end_s
 
     def forget(self, delivery: Delivery) -> bool:
         """Strike a message out; False when it was not held any more."""
@@ -62,7 +67,10 @@ class LeaseBook:
         """Note that the broker granted a whole lease from `now_s`."""
         if delivery in self._ends:
             del self._ends[delivery]
-            self._enter(delivery, now_s + self._lease_s)
+            end_s = now_s + self._lease_s
+            if end_s < self._last_end_s:
+                self._is_sorted = False
+            self._ends[delivery] = self._last_end_s = end_s
 
     def due(self, now_s: float) -> list[Delivery]:
         """Those to extend now, with those that would be due within a tenth of a lease:
@@ -95,12 +103,6 @@ class LeaseBook:
             if not self._renew:
                 break
         return wake_s
-
-    def _enter(self, delivery: Delivery, end_s: float) -> None:
-        if end_s < self._last_end_s:
-            self._is_sorted = False
-        self._last_end_s = end_s
-        self._ends[delivery] = end_s
 
     def _first_until(self, end_s: float) -> list[Delivery]:
         self._sort()

@@ -210,27 +210,29 @@ class Pump:
         if not deliveries:
             return
         self.stats.received += len(deliveries)
-        if any(delivery.lease_expires_at_s <= now_s for delivery in deliveries):
-            deliveries = self._without_expired(deliveries, now_s)
+        expired = [each for each in deliveries if each.lease_expires_at_s <= now_s]
+        if expired:
+            deliveries = self._without(expired, deliveries)
         self._keeper.watch(deliveries)
+        add = self._lanes.add
         for delivery in deliveries:
-            self._lanes.add(delivery)
+            add(delivery)
         self._workers.wake()
 
-    def _without_expired(self, deliveries: Sequence[Delivery], now_s: float) -> list[Delivery]:
+    def _without(
+        self, expired: Sequence[Delivery], deliveries: Sequence[Delivery]
+    ) -> list[Delivery]:
         """What was too long on its way may be another consumer's by now: not started (law 3)."""
-        held = [each for each in deliveries if each.lease_expires_at_s > now_s]
-        for delivery in deliveries:
-            if delivery not in held:
-                self._receiver.give_back(1)
-                self._reporter.lost(delivery)
-        return held
+        for delivery in expired:
+            self._receiver.give_back(1)
+            self._reporter.lost(delivery)
+        return [each for each in deliveries if each not in expired]
 
     async def _work(self, delivery: Delivery) -> None:
         if self._book.is_over(delivery, self._clock.now_s()):
             self._drop_expired(delivery)
             return
-        if not self._lanes.ready_count:
+        if not self._lanes.ready:
             self._receiver.look_again()
         try:
             result = await self._process(delivery, self._workers)
@@ -243,15 +245,16 @@ class Pump:
             return
         if result is None:
             result = _tried(delivery)
-        elif is_unacceptable(result):
+        elif self._subscription.unacceptable_limit is not None and is_unacceptable(result):
             self._count_unacceptable()
         self._finish(result)
 
     def _finish(self, result: DeliveryResult) -> None:
-        delivery = result.delivery
-        self._release(self._lanes.finish(delivery, is_gone=isinstance(result.action, Ack)))
-        if self._lanes.ready_count:
-            self._workers.wake()
+        is_gone = isinstance(result.action, Ack)
+        # A successor that may start now needs no wake: the worker that ran this one looks next.
+        successors = self._lanes.finish(result.delivery, is_gone=is_gone)
+        if successors:
+            self._release(successors)
         self._settler.submit(result)
 
     def _drop_expired(self, delivery: Delivery) -> None:
@@ -287,8 +290,9 @@ class Pump:
             self._settler.submit(DeliveryResult(delivery, ABANDON, ABANDON))
 
     def _note_settled(self, settlements: Sequence[Settlement]) -> None:
+        forget = self._book.forget
         for settlement in settlements:
-            self._keeper.forget(settlement.delivery)
+            forget(settlement.delivery)
         self._receiver.give_back(len(settlements))
         self._reporter.settled([each for each in settlements if isinstance(each, DeliveryResult)])
 

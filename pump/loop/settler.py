@@ -86,7 +86,8 @@ class Settler:
     def submit(self, settlement: Settlement) -> None:
         """Have a message settled soon."""
         self._pending.append(settlement)
-        if not self._is_lingering or not self._is_worth_lingering:
+        # Only the first one, and one that makes lingering pointless, are worth a look.
+        if not self._is_worth_lingering if self._is_lingering else len(self._pending) == 1:
             self._changed.set()
 
     async def run(self) -> None:

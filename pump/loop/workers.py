@@ -67,6 +67,7 @@ class Workers:
         self._failures: list[BaseException] = []
         self._is_ending = asyncio.Event()
         self._is_one_waking = False
+        self._is_awaited = False
         self._all_done = asyncio.Event()
 
     @property
@@ -121,7 +122,7 @@ class Workers:
             if not parked.done():
                 parked.set_result(None)
         self._parked.clear()
-        if self._lanes.ready_count:
+        if self._lanes.ready:
             self.wake()
 
     def recall(self, delivery: Delivery) -> bool:
@@ -171,6 +172,7 @@ class Workers:
 
     async def wait_until_done(self) -> None:
         """Return when nothing runs."""
+        self._is_awaited = True
         while self._running:
             self._all_done.clear()
             await self._all_done.wait()
@@ -240,7 +242,7 @@ class Workers:
                     self._on_idle()
                 await self._park()
                 continue
-            if self._lanes.ready_count:
+            if self._lanes.ready and not self._is_one_waking:
                 self.wake()
             await self._run_one(delivery, task)
             taken += 1
@@ -253,9 +255,11 @@ class Workers:
             await self._work(delivery)
         finally:
             self._running.pop(delivery, None)
-            self._recalled.discard(delivery)
-            self._left.discard(delivery)
-            if not self._running:
+            if self._recalled:
+                self._recalled.discard(delivery)
+            if self._left:
+                self._left.discard(delivery)
+            if self._is_awaited and not self._running:
                 self._all_done.set()
         if task.cancelling():
             # Ours, a handler's own, or one from outside that a handler swallowed.
@@ -274,7 +278,7 @@ class Workers:
             self.stop()
         if not self.is_dismissed:
             self._is_one_waking = False
-            if self._lanes.ready_count:
+            if self._lanes.ready:
                 self.wake()
 
 
