@@ -1,4 +1,5 @@
-"""Options in the query of a URL, converted to the types of the settings they set.
+"""Options in the query of a URL, converted to the types of the settings they set; and the login
+before several hosts.
 
 A gateway names the field of its settings class that each option sets, and nothing else: the
 field's annotation says how the text is read. What a value must be beyond that (its range, what it
@@ -51,6 +52,25 @@ def url_options(
         *above, field = fields[option].split(".")
         _inner(found, above)[field] = value
     return found
+
+
+def login_and_hosts(netloc: str, shown: str) -> tuple[str, str]:
+    """The login (`user:password`, as it is written) and the hosts, with commas between them.
+
+    Clients of several brokers repeat the login for each host. That is read if it is the same.
+
+    Raises:
+        ConfigurationError: For logins that differ. It calls the URL `shown`.
+    """
+    login, _, hosts = netloc.rpartition("@")
+    if "@" not in login or "," not in login:
+        return login, hosts
+    repeated = [each.rpartition("@") for each in netloc.split(",")]
+    logins = {login for login, at, _ in repeated if at}
+    if len(logins) > 1:
+        remedy = "all hosts take one login; write @ and , in a password as %40 and %2C"
+        raise ConfigurationError("gateway", shown, remedy)
+    return logins.pop(), ",".join(host for _, _, host in repeated)
 
 
 def _kind_of(settings: type, path: str) -> Any:

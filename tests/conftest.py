@@ -1,4 +1,4 @@
-"""What every test shares: how hard Hypothesis tries, and a loop that nobody blocks."""
+"""What every test shares: how hard Hypothesis tries, and a loop that nothing may block."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
 from pump.stores import spill
+
+from .blocked_loop import blocking_raises
 
 pytest_plugins = [
     "tests.brokers.plugin",
@@ -81,23 +82,6 @@ def _any_disk_will_do() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nobody_blocks_the_loop() -> Iterator[None]:
-    """A blocking call below our code, on the event loop's thread, raises BlockingError.
-
-    Tests may block: only calls with one of our packages on the stack are looked at.
-    """
-    with blockbuster_ctx(
-        ["pump", "gateways", "handlers"],
-        # These run before or after a loop's work, or are the command line's own business.
-        excluded_modules=["pump.cli", "pump.event_loop", "pump.testing"],
-    ) as detector:
-        # A lock is not a wait unless it is contended, and an executor's queue never is for long.
-        for name in [name for name in detector.functions if "Lock" in name or "lock" in name]:
-            detector.functions[name].deactivate()
-        for function in detector.functions.values():
-            # A renderer that reads source files to print a traceback is the application's choice.
-            function.can_block_in("structlog/_base.py", {"_proxy_to_logger"})
-        # Opening an app finds and imports its gateway: before any message, and once.
-        for function in detector.functions.values():
-            function.can_block_in("pump/gateway_url.py", "gateway_from_url")
+def _nothing_blocks_the_loop() -> Iterator[None]:
+    with blocking_raises():
         yield

@@ -12,7 +12,7 @@ import attrs
 from pump.errors import ConfigurationError
 from pump.gateway_url import without_secrets
 from pump.secret import Secret, optional_secret
-from pump.url_options import url_options
+from pump.url_options import login_and_hosts, url_options
 
 _FORM = "nats://[user:password@]host:4222[,host2]?tls=true&creds=/path/to/user.creds"
 DEFAULT_PORT = 4222
@@ -116,7 +116,9 @@ class NatsSettings:
 
     @classmethod
     def from_url(cls, url: str) -> NatsSettings:
-        """`nats://user:password@host:4222,host2?tls=true`; a user alone is a token."""
+        """`nats://user:password@host:4222,host2?tls=true`; a user alone is a token. Other clients
+        repeat the login for each host: that is read, too, if it is the same.
+        """
         shown = without_secrets(url)
         try:
             parts = urlsplit(url)
@@ -124,7 +126,7 @@ class NatsSettings:
             raise ConfigurationError("gateway", shown, f"use {_FORM}") from None
         if parts.scheme != "nats" or parts.path.strip("/"):
             raise ConfigurationError("gateway", shown, f"use {_FORM}")
-        login, _, hosts = parts.netloc.rpartition("@")
+        login, hosts = login_and_hosts(parts.netloc, shown)
         values = {**_login(login), **url_options(parts.query, shown, cls, _OPTIONS)}
         if hosts:
             values["hosts"] = tuple(_host(host, shown) for host in hosts.split(","))

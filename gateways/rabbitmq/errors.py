@@ -91,6 +91,9 @@ def fault_of(error: BaseException, where: Where) -> PumpError | None:
             return ConnectionFailed(where.address, detail)
         case RuntimeError() if "closed" in detail:
             return ConnectionFailed(where.address, detail)
+        case Exception() if type(error) is Exception:
+            # What aiormq ends its calls with where a connection closes without a reason.
+            return ConnectionFailed(where.address, "the connection was closed")
     return None
 
 

@@ -73,6 +73,11 @@ def session_queue(queue: str, group: str) -> str:
     return beside(queue, f"session{_token(group)}")
 
 
+def session_attempts(queue: str, group: str) -> str:
+    """Where is kept which deliveries of a session's messages count as no attempt."""
+    return beside(queue, f"attempts{_token(group)}")
+
+
 def session_lock(queue: str, group: str) -> str:
     """What exists for as long as the session of this group is held."""
     return beside(queue, f"lock{_token(group)}")

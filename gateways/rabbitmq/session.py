@@ -1,7 +1,9 @@
 """Sessions: the queue of a group, received from by the holder of its lock.
 
 No other client receives from that queue, so what is given back stays here and is returned again,
-before its successors and in order; the broker learns of it when the session ends.
+before its successors and in order; the broker learns of it when the session ends. It then counts
+all of that as delivered once more, tried or not: so the holder leaves a note of how far that is
+wrong, and the next one reads it when a message comes again.
 
 The broker knows no end of the lock: it is kept here, as that of leases is. With its channel the
 lock is gone, and with it everything that was received.
@@ -66,6 +68,8 @@ class _Message(HeldMessage, eq=False, kw_only=True):
     tag: int
     """By which the channel knows it."""
     received_at_s: float
+    counted: int
+    """The attempt that the broker takes this delivery for."""
     attempt: int
 
 
@@ -77,6 +81,7 @@ class RabbitMQSession:
         context: RabbitMQSessionContext,
         lock: ConsumerSessionLock,
         topology: Topology,
+        index: SessionIndex,
         *,
         clock: Clock,
         let_go: Callable[[RabbitMQSession], asyncio.Task[None]],
@@ -92,6 +97,7 @@ class RabbitMQSession:
         )
         self._context = context
         self._topology = topology
+        self._index = index
         self._clock = clock
         self._let_go = let_go
         """Releases the lock, in a task that is not this session's."""
@@ -103,6 +109,9 @@ class RabbitMQSession:
         self._is_recovered = False
         """Whether what an owner before this one handed back was asked for: the broker gives it
         first, but in no order."""
+        self._uncounted: dict[int, int] | None = None
+        """What that owner noted, once it is known."""
+        self._is_closed = False
         self._alarm = Alarm(clock, self.state.lose)
         self._alarm.ring_at(self.state.lease.ends_at_s)
         lock.channel.closing.add_done_callback(lambda _: self.state.lose())
@@ -158,13 +167,26 @@ class RabbitMQSession:
 
     async def aclose(self) -> None:
         if not self.state.is_lost:
-            self.state.is_lost = True
+            self.state.is_lost = self._is_closed = True
             self._end()
             await asyncio.shield(self._let_go(self))
 
     async def finished(self) -> None:
         """Return when nothing is under way: from then on the channel is unused."""
         await self._tasks.finish()
+
+    def uncounted(self) -> dict[int, int]:
+        """How many of their deliveries count as no attempt, of the messages that the broker takes
+        back now, by their order. What was returned and not settled when the lock was lost may have
+        been tried.
+        """
+        found: dict[int, int] = {}
+        for each in self.hand:
+            was_tried = bool(each.receipt) and not self._is_closed
+            surplus = each.counted + 1 - each.attempt - was_tried
+            if surplus and each.parcel.order:
+                found[each.parcel.order] = surplus
+        return found
 
     async def _fetch(self, count: int, wait_s: float) -> None:
         """Keep what comes, also when no receive waits for it any more."""
@@ -187,7 +209,10 @@ class RabbitMQSession:
         try:
             with translated(Where(self._context.address, "receiving", queue)):
                 if not self._is_recovered:
-                    await self._consumers.get_returned(consumer)
+                    # To the end, though its receive be given up: the rest would come out of order.
+                    returned = OneShotConsumer(self._clock)
+                    await self._consumers.get_returned(returned)
+                    consumer.caught += returned.caught
                     self._is_recovered = True
                 if consumer.caught:
                     pass
@@ -198,23 +223,44 @@ class RabbitMQSession:
         except GatewayError as error:
             raise SessionLockLost(self._context.queue, self.id) from error
         messages = [self._message(received, at_s) for received, at_s in consumer.caught]
+        await self._correct(messages)
         for each in sorted(messages, key=lambda each: each.parcel.order):
             each.place = next(self._places)
-            self.hand.add(each)
+            if self._is_spent(each):
+                await self._move_spent(each)
+            else:
+                self.hand.add(each)
 
     def _message(self, received: Received, at_s: float) -> _Message:
         from . import amqp
 
         parcel = amqp.parcel_of(received)
+        counted = attempt_of(
+            parcel, queue=self._context.queue, is_redelivered=bool(received.redelivered)
+        )
         return _Message(
             place=0,
             parcel=parcel,
             tag=int(received.delivery_tag or 0),
             received_at_s=at_s,
-            attempt=attempt_of(
-                parcel, queue=self._context.queue, is_redelivered=bool(received.redelivered)
-            ),
+            counted=counted,
+            attempt=counted,
         )
+
+    async def _correct(self, messages: Sequence[_Message]) -> None:
+        """Take off their counts what owners before this one handed back untried."""
+        again = [each for each in messages if each.parcel.delivery_count]
+        if not again:
+            return
+        if self._uncounted is None:
+            try:
+                self._uncounted = await self._index.uncounted(self.id)
+            except GatewayError as error:
+                # An attempt too many is better than a session that nothing comes out of.
+                _log.warning(vocabulary.RECEIVE_FAILED, session=self.id, error=repr(error))
+                self._uncounted = {}
+        for each in again:
+            each.attempt = max(1, each.counted - self._uncounted.get(each.parcel.order, 0))
 
     def _returned(self, message: _Message) -> Delivery:
         self.hand.give_out(message, new_id())
@@ -230,12 +276,25 @@ class RabbitMQSession:
 
     def _is_last(self, message: _Message) -> bool:
         """Whether this is the last delivery that the message gets."""
+        limit = self._limit
+        return limit is not None and message.attempt >= limit
+
+    def _is_spent(self, message: _Message) -> bool:
+        """Whether it had its last delivery: its owner died over it, or lost the lock."""
+        limit = self._limit
+        return limit is not None and message.attempt > limit
+
+    @property
+    def _limit(self) -> int | None:
         terms = self._context.terms
-        return (
-            terms.dead_letter_queue is not None
-            and terms.max_receive_count is not None
-            and message.attempt >= terms.max_receive_count
-        )
+        return terms.max_receive_count if terms.dead_letter_queue is not None else None
+
+    async def _move_spent(self, message: _Message) -> None:
+        """To the dead-letter queue; what cannot be moved comes again in the next session."""
+        if (fault := await self._move(message)) is not None:
+            _log.warning(vocabulary.SETTLE_FAILED, session=self.id, error=repr(fault))
+        else:
+            await self._tell([message.tag])
 
     async def _finish(
         self, done: list[_Message], last: Sequence[tuple[Settlement, _Message]]
@@ -429,7 +488,12 @@ class RabbitMQSessions:
             terms=terms,
         )
         session = RabbitMQSession(
-            context, lock, self._topology, clock=self._clock, let_go=self._let_go
+            context,
+            lock,
+            self._topology,
+            self._index,
+            clock=self._clock,
+            let_go=self._let_go,
         )
         session.state.rests_until_s = self._rests_until_s.pop(group, 0.0)
         self._open.add(session)
@@ -464,14 +528,26 @@ class RabbitMQSessions:
         """
         if session.lock.is_gone or not len(session.hand):
             return
+        await self._keep_uncounted(session)
         await close_channel(session.lock.channel)
         try:
             async with self._clock.timeout(HAND_BACK_S):
                 while (await self._index.count(session.id) or 0) < len(session.hand):
                     await self._clock.sleep(0.01)
         except TimeoutError:
-            # The broker has dead-lettered some of it: that was their last delivery.
+            # The queue of an earlier version: the broker itself dead-letters from it.
             return
+
+    async def _keep_uncounted(self, session: RabbitMQSession) -> None:
+        """Before the broker counts them: who dies between the two has not tried them either."""
+        uncounted = session.uncounted()
+        if not uncounted:
+            return
+        try:
+            async with self._clock.timeout(CLOSING_S / 2):
+                await self._index.keep_uncounted(session.id, uncounted)
+        except (PumpError, TimeoutError) as error:
+            _log.warning(vocabulary.SESSION_RELEASE_FAILED, session=session.id, error=repr(error))
 
     def _forget_rested(self) -> None:
         now_s = self._clock.now_s()

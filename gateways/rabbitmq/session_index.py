@@ -6,6 +6,7 @@
 | `orders.session:<group>`  | the messages of one group, in their order                          |
 | `orders.sessions`         | the names of those: AMQP cannot list them                          |
 | `orders.ready`            | a note for each session that may have messages and is not held     |
+| `orders.attempts:<group>` | which deliveries of its messages count as no attempt: one note     |
 | `orders.lock:<group>`     | nothing: it exists while a connection holds the session            |
 | `orders.sorter`           | nothing: it exists while a connection sorts                        |
 
@@ -16,7 +17,7 @@ too few is written again by a client that releases a session, or by the sorter w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
 import attrs
@@ -29,9 +30,9 @@ from pump.subscription import QueueSpec
 
 from .connection import RabbitMQLink, close_channel
 from .errors import Where, translated
-from .names import beside, session_queue, sessions_name
+from .names import beside, session_attempts, session_queue, sessions_name
 from .publisher import Addressed
-from .topology import RegistryEntry, Topology, arguments_of, first_error, session_arguments
+from .topology import RegistryEntry, Topology, arguments_of, attempts_arguments, first_error
 from .wire import Parcel
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class SessionIndex:
         """
         entry = RegistryEntry(session_queue(self.queue, group), of=group, role=NEW)
         await self.registry.write(entry)
-        arguments = session_arguments(self._spec, server=self._link.server)
+        arguments = arguments_of(self._spec, server=self._link.server)
         try:
             async with self._link.brief_channel(self._where(entry.queue)) as channel:
                 await channel.queue_declare(entry.queue, durable=True, arguments=arguments)
@@ -114,6 +115,31 @@ class SessionIndex:
         """
         with translated(self._where(entry.queue)):
             await lock.channel.queue_delete(entry.queue)
+            await lock.channel.queue_delete(session_attempts(self.queue, entry.of))
+
+    async def uncounted(self, group: str) -> dict[int, int]:
+        """How many deliveries that the broker has counted are no attempts, by the order of the
+        session's messages. For the holder of the session.
+        """
+        name = session_attempts(self.queue, group)
+        try:
+            async with self._link.brief_channel(self._where(name)) as channel:
+                # What it gives goes back with the channel.
+                found = await channel.basic_get(name)
+        except QueueNotFound:
+            return {}
+        return _read_uncounted(bytes(found.body))
+
+    async def keep_uncounted(self, group: str, uncounted: Mapping[int, int]) -> None:
+        """Have the next holder of the session know of these, and of no others."""
+        name = session_attempts(self.queue, group)
+        async with self._link.brief_channel(self._where(name)) as channel:
+            await channel.queue_declare(name, durable=True, arguments=attempts_arguments())
+        body = json.dumps({str(order): count for order, count in uncounted.items()}).encode()
+        parcel = Parcel(body=body, properties={"message_id": new_id()})
+        publisher = self._topology.publisher(sessions_name(self.queue))
+        if (error := first_error(await publisher.publish(name, [parcel]))) is not None:
+            raise error
 
     async def send(self, addressed: list[Addressed]) -> None:
         """Put messages into sessions, in this order; raises unless all were taken."""
@@ -177,6 +203,15 @@ def group_noted(body: bytes) -> str | None:
     except ValueError:
         return None
     return group if isinstance(group, str) else None
+
+
+def _read_uncounted(body: bytes) -> dict[int, int]:
+    """What `keep_uncounted` wrote; nothing where it is something else."""
+    try:
+        found = json.loads(body)
+        return {int(order): int(count) for order, count in found.items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
 
 
 # Locks: a queue that is exclusive exists for one connection, and ends with it.

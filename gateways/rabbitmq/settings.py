@@ -97,6 +97,10 @@ class RabbitMQSettings:
             raise ConfigurationError("gateway", shown, f"use {_FORM}") from None
         if parts.scheme not in _PORTS or "/" in parts.path[1:]:
             raise ConfigurationError("gateway", shown, f"use {_FORM}")
+        login = parts.netloc.rpartition("@")[0]
+        if "," in (host or "") or ("@" in login and "," in login):
+            remedy = "name one host; write @ and , in a password as %40 and %2C"
+            raise ConfigurationError("gateway", shown, remedy)
         fields = url_options(parts.query, shown, cls, _OPTIONS)
         if parts.username is not None:
             fields["user"] = unquote(parts.username)

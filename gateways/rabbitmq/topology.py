@@ -411,8 +411,9 @@ def first_error(results: Sequence[PublishResult]) -> PumpError | None:
 #
 # Every queue is a quorum queue: it counts deliveries, and survives the loss of a node. With
 # `max_receive_count` the broker itself dead-letters at that many deliveries, also when consumers
-# die; it does so without losing anything (at-least-once), which needs `x-overflow`. Of a queue with
-# sessions it is those of the sessions that do so: what waits to be sorted is not tried.
+# die; it does so without losing anything (at-least-once), which needs `x-overflow`. Queues with
+# sessions and those of the sessions know no such limit: what waits to be sorted is not tried, and
+# what a session hands back untried the broker counts all the same, so its holder judges.
 
 DELIVERY_LIMIT = "x-delivery-limit"
 MINUTE_MS = 60 * 1000
@@ -422,14 +423,11 @@ _OPTIONS = ("arguments", SESSIONS)
 
 
 def arguments_of(spec: QueueSpec, *, server: str) -> dict[str, Any]:
-    """The arguments of a queue; `UnsupportedOperation` for what RabbitMQ cannot be."""
+    """The arguments of a queue, and of each of its sessions' where it has any;
+    `UnsupportedOperation` for what RabbitMQ cannot be.
+    """
     if has_sessions(spec):
         spec = attrs.evolve(spec, max_receive_count=None, dead_letter_queue=None)
-    return session_arguments(spec, server=server)
-
-
-def session_arguments(spec: QueueSpec, *, server: str) -> dict[str, Any]:
-    """The arguments of a queue, or of each of its sessions' where it has any."""
     _check_order(spec)
     arguments: dict[str, Any] = {"x-queue-type": "quorum", **_own(spec.options)}
     if server_version(server) >= (4,):
@@ -464,6 +462,13 @@ def delay_arguments(queue: str, ttl_ms: int, *, server: str) -> dict[str, Any]:
         **({DELIVERY_LIMIT: -1} if server_version(server) >= (4,) else {}),
         **dead_lettering_to(queue),
     }
+
+
+def attempts_arguments() -> dict[str, Any]:
+    """Of a queue that keeps the last note only. A classic one: it is there at once, and what it
+    keeps is no message of anyone's.
+    """
+    return {"x-queue-type": "classic", "x-max-length": 1, "x-expires": 30 * DAY_MS}
 
 
 def scratch_arguments() -> dict[str, Any]:

@@ -14,7 +14,7 @@ import attrs
 from ..errors import ConfigurationError
 from ..gateway_url import without_secrets
 from ..secret import Secret, optional_secret
-from ..url_options import url_options
+from ..url_options import login_and_hosts, url_options
 
 _FORM = "postgres://[user:password@]host:5432[,host2]/database?schema=pumphouse"
 DEFAULT_PORT = 5432
@@ -143,7 +143,7 @@ class PostgresSettings:
         if parts.scheme not in _SCHEMES or "/" in database:
             raise ConfigurationError("gateway", shown, f"use {_FORM}")
         values = url_options(parts.query, shown, cls, _OPTIONS)
-        login, _, hosts = parts.netloc.rpartition("@")
+        login, hosts = login_and_hosts(parts.netloc, shown)
         user, colon, password = login.partition(":")
         if login:
             values["user"] = unquote(user)

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import pytest
 
 from pump.testing.contract.durability import ResilienceContract
 
 from ..loops import BOTH_LOOPS, Factory, pytest_asyncio_loop_factories as factories_of
+
+CountCalls = Callable[[object, str], Callable[[], int]]
+
+
+@pytest.fixture
+def count_calls(monkeypatch: pytest.MonkeyPatch) -> CountCalls:
+    """Count the calls of an async function or method from now on: how many there were."""
+
+    def count(owner: object, name: str) -> Callable[[], int]:
+        call: Callable[..., Awaitable[Any]] = getattr(owner, name)
+        calls: list[None] = []
+
+        async def counting(*arguments: Any, **named: Any) -> Any:
+            calls.append(None)
+            return await call(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, counting)
+        return lambda: len(calls)
+
+    return count
 
 
 def pytest_asyncio_loop_factories(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +12,6 @@ import pytest
 
 from gateways.sqs import AwsSettings, Credentials, SqsGateway, SqsSettings, TransportKind
 from gateways.sqs.settling import SqsSettling
-from pump.errors import GatewayError
 from pump.serving import ServerOptions
 from pump.testing.contract import GatewayContract, PumpContract, Rig, WaitingClock
 from pump.testing.contract.ordering import GroupContract
@@ -21,6 +20,8 @@ from pump.testing.contract.sending import ReceivingContract, SendingContract
 from pump.testing.contract.settling import SettlingContract
 from tests.brokers.aws_account import AwsAccount
 from tests.brokers.virtual_sqs import NetworkClock
+
+from .conftest import CountCalls
 
 
 @attrs.frozen(kw_only=True)
@@ -77,18 +78,6 @@ async def open_rig(aws: AwsAccount, transport: TransportKind, pace: Pace, **fact
     )
 
 
-def count_settle_requests(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How many batches went to the server since."""
-    ask, requests = SqsSettling._ask, list[str]()
-
-    async def counting(self: SqsSettling, batch: Any) -> dict[str, GatewayError]:
-        requests.append(batch.operation)
-        return await ask(self, batch)
-
-    monkeypatch.setattr(SqsSettling, "_ask", counting)
-    return lambda: len(requests)
-
-
 class OnSqs:
     """Standard queues; those that need order are FIFO."""
 
@@ -96,13 +85,13 @@ class OnSqs:
     pace: ClassVar[Pace]
 
     @pytest.fixture
-    async def rig(self, account: AwsAccount, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+    async def rig(self, account: AwsAccount, count_calls: CountCalls) -> AsyncIterator[Rig]:
         rig = await open_rig(
             account,
             self.transport,
             self.pace,
             ordered_suffix=".fifo",
-            settle_requests=count_settle_requests(monkeypatch),
+            settle_requests=count_calls(SqsSettling, "_ask"),
         )
         yield rig
         await rig.aclose()
@@ -196,13 +185,13 @@ class StandardInVirtualTime(InVirtualTime, GatewayContract):
 
     @pytest.fixture
     async def rig(
-        self, settings: SqsSettings, clock: NetworkClock, monkeypatch: pytest.MonkeyPatch
+        self, settings: SqsSettings, clock: NetworkClock, count_calls: CountCalls
     ) -> AsyncIterator[Rig]:
         rig = await open_virtual_rig(
             settings,
             clock,
             ordered_suffix=".fifo",
-            settle_requests=count_settle_requests(monkeypatch),
+            settle_requests=count_calls(SqsSettling, "_ask"),
         )
         yield rig
         await rig.aclose()

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from ..blocked_loop import blocking_raises
 from .saboteurs import SABOTEURS, Saboteur
 from .trial import CONTRACT, always_fails, failures
 
@@ -50,7 +51,8 @@ def render(record: Mapping[str, Iterable[str]]) -> str:
 def main() -> None:
     """Record what every saboteur is caught by."""
     logging.disable(logging.CRITICAL)
-    record = {saboteur.__name__: observe(saboteur) for saboteur in SABOTEURS}
+    with blocking_raises():
+        record = {saboteur.__name__: observe(saboteur) for saboteur in SABOTEURS}
     RECORD.write_text(render(record), encoding="utf-8")
 
 

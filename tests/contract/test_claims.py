@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from gateways._engine.engine import QueueEngine
 from gateways.local import LocalGateway
 from gateways.memory import MemoryGateway
 from pump.capabilities import Capabilities
@@ -18,6 +19,7 @@ from pump.testing.contract.claims import ClaimContract, contradictions
 from pump.testing.contract.concurrency import BlockingContract, blocking_calls
 from pump.testing.contract.durability import SharingContract
 
+from .conftest import CountCalls
 from .naive import NaiveGateway
 from .saboteurs.claims import BlocksTheLoop, WaitsForAThread
 from .teeth import recorded
@@ -95,6 +97,14 @@ def test_when_a_field_can_be_declared_then_a_liar_is_found_out() -> None:
             "more_are_asked_for_then_one_receive_returns_as_many_as_it_says",
         ),
         (
+            {"settle_batch": 1},
+            "settled_in_bulk_then_a_request_takes_as_many_as_it_says",
+        ),
+        (
+            {"settle_batch": 20_000},
+            "settled_in_bulk_then_a_request_takes_as_many_as_it_says",
+        ),
+        (
             {"has_groups": False},
             "it_says_that_it_knows_no_groups_then_nothing_waits_for_its_group",
         ),
@@ -123,11 +133,15 @@ def test_when_a_field_can_be_declared_then_a_liar_is_found_out() -> None:
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 async def test_when_memory_lies_then_the_suite_finds_out(
-    claims: dict[str, object], test: str
+    claims: dict[str, object], test: str, count_calls: CountCalls
 ) -> None:
     """R76: what a newcomer's gateway did, and passed."""
     clock = VirtualClock()
-    rig = Rig(gateway=LyingMemory(clock, **claims), clock=clock)
+    rig = Rig(
+        gateway=LyingMemory(clock, **claims),
+        clock=clock,
+        settle_requests=count_calls(QueueEngine, "settle"),
+    )
 
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         await getattr(ClaimContract(), f"test_when_{test}")(rig)

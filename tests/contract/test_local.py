@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from gateways._engine.engine import QueueEngine
 from gateways.local import LocalGateway
+from gateways.local.client import LocalClient
 from pump.testing import VirtualClock
 from pump.testing.contract import GatewayContract, Rig, WaitingClock
 
 from ..loops import BOTH_LOOPS
+from .conftest import CountCalls
 
 
 class TestLocal(GatewayContract):
     """The engine in this process, on virtual time."""
 
     @pytest.fixture
-    async def rig(self, tmp_path: Path) -> AsyncIterator[Rig]:
+    async def rig(self, tmp_path: Path, count_calls: CountCalls) -> AsyncIterator[Rig]:
         clock = VirtualClock()
 
         async def open_gateway() -> LocalGateway:
@@ -32,6 +35,7 @@ class TestLocal(GatewayContract):
             clock=clock,
             open_again=open_gateway,
             in_another_process=partial(LocalGateway, tmp_path),
+            settle_requests=count_calls(QueueEngine, "settle"),
         )
         yield rig
         await rig.aclose()
@@ -49,7 +53,7 @@ class TestLocalAsASecondProcess(GatewayContract):
     """The engine behind a socket, in real time, as a second process on the machine has it."""
 
     @pytest.fixture
-    async def rig(self, tmp_path: Path) -> AsyncIterator[Rig]:
+    async def rig(self, tmp_path: Path, count_calls: CountCalls) -> AsyncIterator[Rig]:
         clock = WaitingClock()
         host = LocalGateway(tmp_path, clock)
         await host.open()
@@ -69,6 +73,7 @@ class TestLocalAsASecondProcess(GatewayContract):
             deduplication_window_s=2.0,
             open_again=open_gateway,
             in_another_process=partial(LocalGateway, tmp_path),
+            settle_requests=count_calls(LocalClient, "settle"),
         )
         yield rig
         await rig.aclose()

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from unittest.mock import AsyncMock
 
 import pytest
 
+from gateways._engine.engine import QueueEngine
 from gateways.memory import MemoryGateway
 from pump.testing import VirtualClock
 from pump.testing.contract import GatewayContract, Rig
 
+from .conftest import CountCalls
+
 
 class TestMemory(GatewayContract):
     @pytest.fixture
-    async def rig(self, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+    async def rig(self, count_calls: CountCalls) -> AsyncIterator[Rig]:
         clock = VirtualClock()
         gateway = MemoryGateway(clock=clock)
         await gateway.open()
-        settling = AsyncMock(wraps=gateway._engine.settle)
-        monkeypatch.setattr(gateway._engine, "settle", settling)
-        rig = Rig(gateway=gateway, clock=clock, settle_requests=lambda: settling.await_count)
+        settles = count_calls(QueueEngine, "settle")
+        rig = Rig(gateway=gateway, clock=clock, settle_requests=settles)
         yield rig
         await rig.aclose()

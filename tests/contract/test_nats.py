@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -10,17 +10,21 @@ import nats as nats_client
 import pytest
 
 from gateways.nats import NatsGateway, NatsSettings
+from gateways.nats.link import Link
 from pump.ports import Gateway
 from pump.testing.contract import GatewayContract, Network, Rig, WaitingClock
 from tests.brokers.nats_server import NatsServer
 from tests.brokers.tcp_proxy import TcpProxy
+
+from .conftest import CountCalls
+from .loop_contract import LoopContract
 
 pytestmark = pytest.mark.broker
 
 WINDOW_S = 6.0
 
 
-async def open_rig(server: NatsServer) -> Rig:
+async def open_rig(server: NatsServer, settle_requests: Callable[[], int]) -> Rig:
     """A rig whose time is real: the server's timers are good to a few milliseconds."""
     clock = WaitingClock()
     settings = NatsSettings.from_url(server.url)
@@ -59,12 +63,24 @@ async def open_rig(server: NatsServer) -> Rig:
         in_another_process=partial(NatsGateway, settings),
         store_raw=store_raw,
         behind_network=behind_network,
+        settle_requests=settle_requests,
     )
 
 
-class TestNats(GatewayContract):
+class OnNats:
+    """A server of the run's own."""
+
     @pytest.fixture
-    async def rig(self, nats: NatsServer) -> AsyncIterator[Rig]:
-        rig = await open_rig(nats)
+    async def rig(self, nats: NatsServer, count_calls: CountCalls) -> AsyncIterator[Rig]:
+        rig = await open_rig(nats, count_calls(Link, "request_all"))
         yield rig
         await rig.aclose()
+
+
+class TestNats(OnNats, GatewayContract):
+    """All of the contract."""
+
+
+@pytest.mark.loops("uvloop")
+class TestNatsOnUvloop(OnNats, LoopContract):
+    """On the loop that `pump run` uses."""

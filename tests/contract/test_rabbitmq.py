@@ -10,20 +10,23 @@ import aio_pika
 import attrs
 import pytest
 
-from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings
+from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings, amqp
 from pump.ports import Gateway
 from pump.testing.contract import GatewayContract, Network, Rig, WaitingClock
 from tests.brokers.tcp_proxy import TcpProxy
 from tests.gateways.rabbitmq.queues import delete_queues
 
+from .conftest import CountCalls
+from .loop_contract import LoopContract
+
 pytestmark = pytest.mark.broker
 
 
-class TestRabbitMQ(GatewayContract):
+class OnRabbitMQ:
     """Quorum queues over one connection, in real time."""
 
     @pytest.fixture
-    async def rig(self, rabbitmq_url: str) -> AsyncIterator[Rig]:
+    async def rig(self, rabbitmq_url: str, count_calls: CountCalls) -> AsyncIterator[Rig]:
         clock = WaitingClock()
         settings = RabbitMQSettings.from_url(rabbitmq_url)
 
@@ -62,7 +65,17 @@ class TestRabbitMQ(GatewayContract):
             behind_network=behind_network,
             leases_outlive_connections=False,
             hands_back_uncounted=True,
+            settle_requests=count_calls(amqp, "tell"),
         )
         yield rig
         await rig.aclose()
         await delete_queues(rabbitmq_url, rig.name(""))
+
+
+class TestRabbitMQ(OnRabbitMQ, GatewayContract):
+    """All of the contract."""
+
+
+@pytest.mark.loops("uvloop")
+class TestRabbitMQOnUvloop(OnRabbitMQ, LoopContract):
+    """On the loop that `pump run` uses."""

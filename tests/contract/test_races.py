@@ -74,7 +74,7 @@ class TestOnS3Log(Races):
 
 class TestOnNats(Races):
     pytestmark = in_real_time
-    rig = rig_of(test_nats.TestNats)
+    rig = rig_of(test_nats.OnNats)
 
 
 class TestOnPostgres(Races):
@@ -86,12 +86,12 @@ class TestOnPostgres(Races):
 
 class TestOnRabbitMQ(Races):
     pytestmark = in_real_time
-    rig = rig_of(test_rabbitmq.TestRabbitMQ)
+    rig = rig_of(test_rabbitmq.OnRabbitMQ)
 
 
 class TestOnServiceBus(Races):
     pytestmark = in_real_time
-    rig = rig_of(test_servicebus.TestServiceBus)
+    rig = rig_of(test_servicebus.OnThePeer)
 
 
 class TestOnSqs(Races):

@@ -8,18 +8,21 @@ import pytest
 
 from gateways.s3.gateway import S3Gateway, Storage
 from gateways.s3.layout import Layout
+from gateways.s3.log.queue import LoggedQueue
 from gateways.s3.settings import S3Settings
 from gateways.s3.store.objects import ServerTime
 from pump.testing import VirtualClock
 from pump.testing.contract import GatewayContract, Rig
 from tests.gateways.s3.model_store import ModelS3, ModelStore
 
+from .conftest import CountCalls
+
 
 class TestS3Log(GatewayContract):
     """One process; the store's time is known to the second, hence the slack."""
 
     @pytest.fixture
-    async def rig(self) -> AsyncIterator[Rig]:
+    async def rig(self, count_calls: CountCalls) -> AsyncIterator[Rig]:
         clock = VirtualClock()
         s3 = ModelS3(clock.time_s)
 
@@ -37,6 +40,7 @@ class TestS3Log(GatewayContract):
             slack_s=2.1,
             open_again=open_gateway,
             is_simulated=True,
+            settle_requests=count_calls(LoggedQueue, "_do"),
         )
         yield rig
         await rig.aclose()

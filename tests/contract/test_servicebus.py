@@ -11,12 +11,15 @@ from typing import Any
 import attrs
 import pytest
 
-from gateways.servicebus import ServiceBusGateway, ServiceBusSettings
+from gateways.servicebus import ServiceBusGateway, ServiceBusSettings, sdk
 from pump.ports import Gateway
 from pump.testing.contract import GatewayContract, Network, Rig
 from pump.testing.travelling_clock import TravellingClock
 from tests.brokers.servicebus_peer.process import ServiceBusPeer
 from tests.brokers.tcp_proxy import TcpProxy
+
+from .conftest import CountCalls
+from .loop_contract import LoopContract
 
 pytestmark = pytest.mark.broker
 
@@ -46,12 +49,15 @@ class BothWays:
         self.http.let_in()
 
 
-class TestServiceBus(GatewayContract):
+class OnThePeer:
     """Over real connections; the peer's time and ours are skipped together."""
 
     @pytest.fixture
     async def rig(
-        self, travelling_servicebus: ServiceBusPeer, request: pytest.FixtureRequest
+        self,
+        travelling_servicebus: ServiceBusPeer,
+        request: pytest.FixtureRequest,
+        count_calls: CountCalls,
     ) -> AsyncIterator[Rig]:
         peer = travelling_servicebus
         gateways: list[ServiceBusGateway] = []
@@ -97,10 +103,20 @@ class TestServiceBus(GatewayContract):
             open_again=open_gateway,
             in_another_process=partial(ServiceBusGateway, settings),
             behind_network=behind_network,
+            settle_requests=count_calls(sdk, "settle"),
         )
         yield rig
         await rig.aclose()
         peer.delete(rig.name(""))
+
+
+class TestServiceBus(OnThePeer, GatewayContract):
+    """All of the contract."""
+
+
+@pytest.mark.loops("uvloop")
+class TestServiceBusOnUvloop(OnThePeer, LoopContract):
+    """On the loop that `pump run` uses."""
 
 
 def ordered_options(request: pytest.FixtureRequest) -> dict[str, Any]:

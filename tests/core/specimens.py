@@ -59,6 +59,7 @@ from pump.serving import MappingStats, ServerOptions
 from pump.stores.spill import SpilledMessage
 from pump.subscription import DeadLetter, Hybrid, QueueSpec, Retry, Subscription, UnacceptableLimit
 from pump.testing.builders import a_delivery, a_message
+from pump.versions import Packages
 
 
 class PlaceOrder(Command):
@@ -195,6 +196,7 @@ VALUES: dict[type, Any] = {
         queue="q", function="m:f", invocations=1, succeeded=2, failed=3, filtered=4
     ),
     ServerOptions: ServerOptions(data=Path("data"), queues=("q",)),
+    Packages: Packages(extra="sqs", versions={"boto3": ">=1.35"}),
     PumpStats: PumpStats(received=3),
     RunTimes: RunTimes(sum_s=1.5),
     HandlerTimes: HandlerTimes(

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from pump.errors import ConfigurationError
 from pump.secret import Secret, optional_secret
-from pump.url_options import url_options
+from pump.url_options import login_and_hosts, url_options
 
 SHOWN = "boat://host"
 
@@ -123,3 +123,29 @@ def test_when_a_password_has_a_question_mark_then_its_rest_is_not_repeated(query
 def test_when_an_option_is_any_text_then_it_is_taken_or_refused(text: str, option: str) -> None:
     with suppress(ConfigurationError):
         assert len(read(urlencode({option: text}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("netloc", "found"),
+    [
+        ("", ("", "")),
+        ("one,two", ("", "one,two")),
+        ("ada:pw@one,two", ("ada:pw", "one,two")),
+        ("ada:pw@one,ada:pw@two", ("ada:pw", "one,two")),
+        ("ada:pw@one,two,ada:pw@three", ("ada:pw", "one,two,three")),
+        ("ada:p@w@one,two", ("ada:p@w", "one,two")),
+        ("ada:p,w@one", ("ada:p,w", "one")),
+    ],
+)
+def test_when_a_login_stands_before_hosts_then_none_of_either_is_lost(
+    netloc: str, found: tuple[str, str]
+) -> None:
+    assert login_and_hosts(netloc, SHOWN) == found
+
+
+def test_when_hosts_have_logins_of_their_own_then_that_is_refused_without_them() -> None:
+    """R57."""
+    with pytest.raises(ConfigurationError, match="one login") as refused:
+        login_and_hosts("ada:s3cret@one,bob:s3cret@two", SHOWN)
+
+    assert "s3cret" not in str(refused.value)

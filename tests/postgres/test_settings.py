@@ -36,6 +36,14 @@ def test_when_a_url_says_everything_then_so_do_the_settings() -> None:
     assert given["target_session_attrs"] == "read-write"
 
 
+def test_when_the_login_is_repeated_for_each_host_then_no_host_is_dropped() -> None:
+    settings = PostgresSettings.from_url("postgres://shop:s3cret@db1,shop:s3cret@db2:5433/orders")
+
+    assert settings.hosts == ("db1", "db2:5433")
+    assert settings.user == "shop"
+    assert settings.password == "s3cret"
+
+
 def test_when_a_url_says_little_then_libpq_decides_the_rest() -> None:
     given = PostgresSettings.from_url("postgres://db/").connection
 

@@ -140,8 +140,8 @@ class Rig:
     leases_outlive_connections: bool = True
     """False where a broker takes back what a connection held as soon as that is gone."""
     hands_back_uncounted: bool = False
-    """True where an abandoned delivery counts as no attempt, but `has_uncounted_abandon` is not
-    declared: a session that is closed, or a receive that is cancelled, may cost one."""
+    """True where an abandoned delivery counts as no attempt, in a session that is closed too, but
+    `has_uncounted_abandon` is not declared: a receive that is cancelled may cost one."""
     may_block: Collection[str] = ()
     """Where the event loop may be blocked for a moment, as `"file.py:function"`: calls of an SDK
     that the gateway cannot avoid and that no message pays for."""
@@ -172,10 +172,15 @@ class Rig:
             if not getattr(self.capabilities, name):
                 pytest.skip(f"needs {name}")
 
+    @property
+    def abandons_uncounted(self) -> bool:
+        """Whether an abandoned delivery counts as no attempt."""
+        return self.hands_back_uncounted or self.capabilities.has_uncounted_abandon
+
     def needs_uncounted_abandon(self) -> None:
         """Skip this test where an abandoned delivery counts as an attempt."""
-        if not self.hands_back_uncounted:
-            self.needs("has_uncounted_abandon")
+        if not self.abandons_uncounted:
+            pytest.skip("needs has_uncounted_abandon")
 
     def needs_time(self, seconds: float) -> None:
         """Skip this test where that much time takes too long to pass."""

@@ -13,7 +13,7 @@ import pytest
 from ...clock import yield_to_loop
 from ...errors import SessionLockLost
 from ...ports import SessionPort
-from ..builders import ack
+from ..builders import ack, defer
 from .rig import ContractTests, Rig
 from .sending import cancel_after
 from .sessions import (
@@ -29,6 +29,7 @@ from .sessions import (
     settle,
     start_accept,
     take,
+    take_on,
     text_of,
 )
 
@@ -49,8 +50,43 @@ class SessionLockContract(ContractTests):
 
         again = await take(queue, await hold(queue, choice(rig, "a")), 4)
         assert text_of(again) == "a2a3a4"
-        if rig.capabilities.has_uncounted_abandon:
+        if rig.abandons_uncounted:
             assert {each.attempt for each in again} == {1}
+
+    async def test_when_sessions_hand_back_again_and_again_then_all_attempts_are_left(
+        self, rig: Rig
+    ) -> None:
+        """T5: what was not tried does not count, and keeps its place; the broker's limit too."""
+        rig.needs_uncounted_abandon()
+        limit: dict[str, object] = {}
+        if rig.capabilities.has_native_redrive:
+            limit = {"max_receive_count": 2, "dead_letter_queue": rig.name("dead")}
+        queue = await open_sessions(rig, "a1 a2 a3", **limit)
+
+        for _ in range(4):
+            session = await hold(queue, choice(rig, "a"))
+            assert text_of(await take(queue, session, 3)) == "a1a2a3"
+            await session.aclose()
+
+        again = await take(queue, await hold(queue, choice(rig, "a")), 4)
+        assert text_of(again) == "a1a2a3"
+        assert [each.attempt for each in again] == [1, 1, 1]
+
+    async def test_when_tried_in_a_session_that_is_closed_then_the_next_goes_on_counting(
+        self, rig: Rig
+    ) -> None:
+        """R17, T5: as often as it was tried, and its successors not at all."""
+        queue = await open_sessions(rig, "a1 a2")
+        session = await hold(queue, choice(rig, "a"))
+
+        for _ in range(2):
+            head, *_ = await take_on(queue, session, 1)
+            await settle(session, defer(head))
+        await session.aclose()
+
+        again = await take(queue, await hold(queue, choice(rig, "a")), 3)
+        assert text_of(again) == "a1a2"
+        assert [each.attempt for each in again] == [3, 1]
 
     async def test_when_a_session_is_closed_then_who_waits_for_it_has_it(self, rig: Rig) -> None:
         """R40: at once."""

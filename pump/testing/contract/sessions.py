@@ -423,7 +423,7 @@ class SessionContract(ContractTests):
 
         again = await take_on(queue, session, 5)
         assert text_of(again) == "a1a2a3"
-        if rig.capabilities.has_uncounted_abandon:
+        if rig.abandons_uncounted:
             assert again[0].attempt == (2 if give_back is defer else 1)
 
     async def test_when_a_delivery_is_settled_twice_in_a_session_then_the_second_is_refused(

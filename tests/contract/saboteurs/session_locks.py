@@ -59,6 +59,14 @@ class CountsWhatAClosedSessionHeld(Saboteur):
             await super().aclose()
 
 
+class ForgetsWhatAClosedSessionTried(Saboteur):
+    class Session(NaiveSession):
+        async def aclose(self) -> None:
+            for entry in self.mine(self.gateway.find(self.name)):
+                entry.attempt = int(entry.receipt is not None)
+            await super().aclose()
+
+
 class WakesNobodyAtTheEndOfASession(Saboteur):
     class Session(NaiveSession):
         async def aclose(self) -> None:

@@ -106,6 +106,33 @@ def test_when_a_url_is_wrong_then_it_is_refused_without_its_secrets(url: str) ->
     assert SECRET not in f"{refused.value} {refused.value!r} {refused.value.__cause__!r}"
 
 
+def test_when_a_login_is_repeated_for_each_host_then_no_host_is_dropped() -> None:
+    settings = NatsSettings.from_url("nats://ada:s3cret@one,ada:s3cret@two")
+
+    assert settings.hosts == (f"one:{DEFAULT_PORT}", f"two:{DEFAULT_PORT}")
+    assert settings.user == "ada"
+    assert settings.password == SECRET
+
+
+@pytest.mark.parametrize(
+    "netloc", ["ada:s3cret@one,bob:s3cret@two", "ada:s3cret@one,s3cret@two", "ada:s3@,cret@one"]
+)
+def test_when_hosts_have_different_logins_then_that_is_refused(netloc: str) -> None:
+    """R56, R57: a host or a login that is left out without a word is found by an outage."""
+    with pytest.raises(ConfigurationError, match="all hosts take one login") as refused:
+        NatsSettings.from_url(f"nats://{netloc}")
+
+    assert SECRET not in f"{refused.value} {refused.value!r}"
+
+
+@pytest.mark.parametrize("password", ["s3@cret", "s3,cret", "s3:cret"])
+def test_when_a_password_has_such_a_character_then_it_is_whole(password: str) -> None:
+    settings = NatsSettings.from_url(f"nats://ada:{password}@one,two")
+
+    assert settings.password == password
+    assert len(settings.hosts) == 2
+
+
 @given(st.text(max_size=40))
 def test_when_any_text_follows_the_scheme_then_it_is_settings_or_a_configuration_error(
     rest: str,

@@ -44,6 +44,7 @@ WHERE = Where("amqp://broker:5672/", "declaring", "orders")
         (ConnectionResetError(104, "reset"), ConnectionFailed),
         (TimeoutError(), ConnectionFailed),
         (RuntimeError("Connection closed"), ConnectionFailed),
+        (Exception(), ConnectionFailed),
     ],
 )
 def test_when_the_sdk_raises_then_it_is_one_of_ours_that_says_what_to_do(

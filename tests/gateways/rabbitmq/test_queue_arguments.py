@@ -11,7 +11,6 @@ from gateways.rabbitmq.topology import (
     arguments_of,
     delay_arguments,
     has_sessions,
-    session_arguments,
 )
 from pump.capabilities import OrderingMode
 from pump.errors import ConfigurationError, UnsupportedOperation
@@ -44,14 +43,14 @@ def test_when_a_message_gets_three_deliveries_then_the_broker_moves_it_and_loses
     }
 
 
-def test_when_a_queue_has_sessions_then_only_theirs_have_the_limit() -> None:
-    """What waits to be sorted is tried by nobody."""
+def test_when_a_queue_has_sessions_then_the_broker_has_no_limit() -> None:
+    """T5: what waits to be sorted is not tried, and a session's holder counts."""
     spec = QueueSpec(
         name="orders", max_receive_count=3, dead_letter_queue="dead", options={"sessions": True}
     )
 
     assert arguments_of(spec, server="3.10.8") == {"x-queue-type": "quorum"}
-    assert session_arguments(spec, server="3.10.8") == arguments_of(LIMITED, server="3.10.8")
+    assert arguments_of(spec, server="4.1.0")[DELIVERY_LIMIT] == -1
 
 
 def test_when_a_message_is_delayed_then_its_queue_outlives_it_and_leads_back() -> None:

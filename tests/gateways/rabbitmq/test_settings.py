@@ -56,6 +56,8 @@ def test_when_a_url_says_little_then_the_rest_is_as_everybody_has_it(
         "amqp://broker?confirm_timeout=-1",
         "amqp://broker?confirm_timeout=nan",
         "amqp://broker?cert_file=/c.pem",
+        "amqp://one,two",
+        "amqp://ann:pw@one,ann:pw@two",
     ],
 )
 def test_when_a_url_cannot_work_then_the_error_names_the_field_and_the_remedy(url: str) -> None:
