@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from pump.capabilities import Capabilities, OrderingMode
@@ -22,8 +23,8 @@ from pump.postgres.database import Database, Statement
 from pump.postgres.schema import named
 from pump.subscription import Subscription
 
-from .waiting import Kind, QueueWaiters
-from .wire import Receipt, envelope_of, message_of, octets_of, rows_of
+from .waiting import Found, Kind, QueueWaiters
+from .wire import Receipt, Row, envelope_of, message_of, octets_of, rows_of
 
 T = TypeVar("T")
 
@@ -58,13 +59,48 @@ POSTGRES: Final = Capabilities(
 )
 
 
+LARGE_BYTES: Final = 16 * 1024 * 1024
+"""A table of this size is left for another one."""
+ROTATE_EVERY_S: Final = 0.5
+_LOCK_MS: Final = 20
+"""How long rotating may hold up others while it waits for them."""
+
+
+class Rotation:
+    """Has the space that messages have left given back, now and then, in the background."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._next_at_s = 0.0
+
+    def __call__(self) -> None:
+        database = self._database
+        if database.clock.now_s() < self._next_at_s:
+            return
+        self._next_at_s = database.clock.now_s() + ROTATE_EVERY_S
+        database.tasks.start(self._rotate(), "rotate")
+
+    async def _rotate(self) -> None:
+        database = self._database
+        rotate = named("SELECT @.rotate(%b, %b, %b)", database.settings.schema)
+        # What fails here fails where it is of consequence too.
+        with suppress(PumpError):
+            await database.run(
+                Statement(rotate, "rotate"), (LARGE_BYTES, int(ROTATE_EVERY_S * 1000), _LOCK_MS)
+            )
+
+
 class QueueCalls:
     """The functions of one queue, and what this process knows of it."""
 
-    def __init__(self, database: Database, queue: str, waiters: QueueWaiters) -> None:
+    def __init__(
+        self, database: Database, queue: str, waiters: QueueWaiters, rotate: Callable[[], object]
+    ) -> None:
         self.database = database
         self.queue = queue
         self.waiters = waiters
+        self.rotate = rotate
+        """To be called after a receive: has space given back, if it is time."""
         self._unsure: dict[str, float] = {}
         """Receipts whose settlement was not answered, and when their lease is over at last."""
         self._extended: dict[str, int] = {}
@@ -140,8 +176,7 @@ class QueueCalls:
         except BaseException:
             self._note_unsure(each.delivery for _, each in known)
             raise
-        if any(delay is not None for delay in delays) or not_done:
-            self.told_self()
+        self._tell_self(known, delays, is_in_doubt=bool(not_done))
         for position, was_applied in not_done:
             delivery = known[position - 1][1].delivery
             if was_applied and self._unsure.pop(delivery.receipt, None) is not None:
@@ -150,6 +185,24 @@ class QueueCalls:
         for _, each in known:
             self._extended.pop(each.delivery.receipt, None)
         return refusals
+
+    def _tell_self(
+        self,
+        known: Sequence[tuple[Receipt, Settlement]],
+        delays: Sequence[float | None],
+        *,
+        is_in_doubt: bool,
+    ) -> None:
+        # What this process gives back, or the next of a group, it finds before it is told.
+        back = [
+            receipt.seq
+            for (receipt, each), delay in zip(known, delays, strict=True)
+            if (delay is not None and delay <= 0) or each.delivery.message.group is not None
+        ]
+        if back:
+            self.waiters.low_water.told_again(min(back))
+        if is_in_doubt or any(delay is not None for delay in delays):
+            self.told_self()
 
     async def extend(self, deliveries: Sequence[Delivery], *, lease_s: float) -> list[Refusal]:
         """Make the leases end then."""
@@ -262,13 +315,14 @@ class PostgresConsumer:
         scan = waiters.low_water.begin(asked_at_s, is_whole=is_whole)
         try:
             found = await calls.run(
-                "SELECT * FROM @.receive(%b, %b, %b, %b, %b)",
+                "SELECT * FROM @.receive(%b, %b, %b, %b, %b, %b)",
                 "receive",
                 calls.queue,
                 max_count,
                 self._lease_s,
                 scan.from_seq,
                 scan.since_s,
+                scan.again_seq,
             )
         except BaseException:
             waiters.low_water.failed(scan)
@@ -277,12 +331,12 @@ class PostgresConsumer:
         waiters.queue_id = head.delivery
         waiters.low_water.end(
             scan,
-            last_seq=head.seq,
-            is_all=head.attempt < max_count,
+            found_by(head, max_count),
             server_s=head.lease / 1e6,
             now_s=clock.now_s(),
             hears=calls.database.listens,
         )
+        calls.rotate()
         waiters.due_in(head.moved_at_s)
         if rows:
             waiters.due_in(self._lease_s)
@@ -300,6 +354,16 @@ class PostgresConsumer:
             )
             for row in rows
         ] or None
+
+
+def found_by(head: Row, max_count: int) -> Found:
+    """What the first row of `receive` says."""
+    return Found(
+        last_seq=head.seq,
+        last_again=int(head.moved_from or 0),
+        first_left=None if head.envelope is None else int(head.envelope),
+        is_all=head.attempt < max_count,
+    )
 
 
 class PostgresProducer:

@@ -19,7 +19,7 @@ from pump.subscription import MakeChannels, QueueSpec, Subscription
 
 from .._engine.record import EngineSettings, is_bare
 from . import doctor
-from .consumer import POSTGRES, PostgresConsumer, PostgresProducer, QueueCalls
+from .consumer import POSTGRES, PostgresConsumer, PostgresProducer, QueueCalls, Rotation
 from .schema import QUEUES
 from .session import PostgresSession, accept, let_go
 from .waiting import QueueWaiters
@@ -43,6 +43,7 @@ class PostgresGateway:
         self._listener = Listener(
             self._database, told=self._told, lost=self._lost, found=self._found
         )
+        self._rotation = Rotation(self._database)
         self._queues: dict[str, QueueCalls] = {}
         self._sessions: set[PostgresSession] = set()
 
@@ -123,7 +124,8 @@ class PostgresGateway:
         calls = self._queues.get(queue)
         if calls is None:
             waiters = QueueWaiters(self._clock, poll_s=self._poll_s)
-            calls = self._queues[queue] = QueueCalls(self._database, queue, waiters)
+            calls = QueueCalls(self._database, queue, waiters, self._rotation)
+            self._queues[queue] = calls
         return calls
 
     def _poll_s(self) -> float:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import resources
 from typing import Final
 
 from pump.postgres.schema import Component
 
-TABLES: Final = ("tables.sql",)
+TABLES: Final = ("tables.sql", "rotation.sql")
 """What brings the tables from each version to the next. The functions are made anew each time."""
 FUNCTIONS: Final = "functions.sql"
-VERSION: Final = 1
+VERSION: Final = 2
 """Raised with every change of a table or function."""
+_FUNCTION: Final = re.compile(r"^CREATE FUNCTION @\.(\w+)", re.MULTILINE)
+_FORMER: Final = frozenset[str]()
+"""Functions of earlier versions that there are no more."""
 
 DROP_FUNCTIONS: Final = """DO $do$
 DECLARE v_each text;
@@ -20,7 +24,7 @@ BEGIN
     FOR v_each IN
         SELECT p.oid::regprocedure::text FROM pg_proc p
         JOIN pg_namespace n ON n.oid = p.pronamespace
-        WHERE n.nspname = {channel} AND p.prokind = 'f'
+        WHERE n.nspname = {channel} AND p.prokind = 'f' AND p.proname = ANY('{%s}')
     LOOP
         EXECUTE 'DROP FUNCTION ' || v_each || ' CASCADE';
     END LOOP;
@@ -38,7 +42,10 @@ def script(name: str) -> str:
 def upgrade(found: int) -> str:
     """The statements from a version, 0 for nothing, to this one."""
     tables = [script(name) for name in TABLES[min(found, len(TABLES)) :]]
-    return "\n".join([*tables, DROP_FUNCTIONS, script(FUNCTIONS)])
+    functions = script(FUNCTIONS)
+    # Ours alone: the schema has functions of other components too.
+    drop = DROP_FUNCTIONS % ",".join(sorted({*_FUNCTION.findall(functions), *_FORMER}))
+    return "\n".join([*tables, drop, functions])
 
 
 QUEUES: Final = Component(version_table="version", version=VERSION, upgrade=upgrade)

@@ -34,53 +34,100 @@ class Scan:
     """From where on one receive looks."""
 
     from_seq: int
+    again_seq: int
     since_s: float | None
     """On the server's clock; None for everything that is due."""
     started_at_s: float
 
 
+@attrs.frozen(kw_only=True)
+class Found:
+    """What one receive has found."""
+
+    last_seq: int
+    """The last fresh one that it leased, 0 for none."""
+    last_again: int
+    """The last that was ready again."""
+    first_left: int | None
+    """The first that it found and did not lease."""
+    is_all: bool
+    """Whether there were no others."""
+
+
+class _Mark:
+    """Below it there is nothing, as far as is known."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self._told: dict[Scan, int] = {}
+
+    def begin(self, scan: Scan) -> None:
+        self._told[scan] = END
+
+    def told(self, seq: int) -> None:
+        self.seq = min(self.seq, seq)
+        for scan, lowest in self._told.items():
+            self._told[scan] = min(lowest, seq)
+
+    def failed(self, scan: Scan) -> None:
+        self._told.pop(scan, None)
+
+    def end(self, scan: Scan, *, seen: int, left: int) -> None:
+        told = self._told.pop(scan, END)
+        # Receives overlap: another one may have come further meanwhile, or been told of less; but
+        # what this one has left was locked for it.
+        self.seq = min(max(self.seq, seen) if told == END else seen, told, left)
+
+
 class LowWater:
-    """Below its mark there is nothing fresh, as far as is known; pure.
+    """Below its marks there is nothing fresh, or nothing that is ready again, as far as is known;
+    pure.
 
     A transaction that someone holds open for half an hour keeps what is deleted, and with it
-    every message that a receive from the beginning would step over. What is committed late is told
-    with its seq, at its commit, and lowers the mark. What was locked by another one when it was
-    looked for, and then not taken, is found by a scan of everything, which takes a bounded share
-    of the time.
+    every message that a receive from the beginning would step over. What is committed late, or
+    comes back, is told with its seq, at its commit, and lowers a mark. What was locked by another
+    one when it was looked for, and then not taken, is found by a scan of everything, which takes a
+    bounded share of the time.
     """
 
     def __init__(self) -> None:
-        self._mark = 0
-        self._told: dict[Scan, int] = {}
+        self._fresh, self._again = _Mark(), _Mark()
         self._whole_at_s = 0.0
         self._since_s: float | None = None
 
     def begin(self, now_s: float, *, is_whole: bool = False) -> Scan:
         """A receive begins; of everything, if it would not wait for what it has not been told."""
-        is_whole = is_whole or now_s >= self._whole_at_s
-        scan = Scan(0 if is_whole else self._mark, None if is_whole else self._since_s, now_s)
-        self._told[scan] = END
+        if is_whole or now_s >= self._whole_at_s:
+            scan = Scan(0, 0, None, now_s)
+        else:
+            scan = Scan(self._fresh.seq, self._again.seq, self._since_s, now_s)
+        self._fresh.begin(scan)
+        self._again.begin(scan)
         return scan
 
     def told(self, seq: int) -> None:
         """Something fresh was committed, from this seq on."""
-        self._mark = min(self._mark, seq)
-        for scan, lowest in self._told.items():
-            self._told[scan] = min(lowest, seq)
+        self._fresh.told(seq)
+
+    def told_again(self, seq: int) -> None:
+        """Something is ready again, from this seq on."""
+        self._again.told(seq)
 
     def failed(self, scan: Scan) -> None:
         """Nothing is known of what it found."""
-        self._told.pop(scan, None)
+        self._fresh.failed(scan)
+        self._again.failed(scan)
         self.forget()
 
-    def end(
-        self, scan: Scan, *, last_seq: int, is_all: bool, server_s: float, now_s: float, hears: bool
-    ) -> None:
-        """A receive has found fresh ones up to `last_seq` (0: none), and `is_all` if no others."""
-        told = self._told.pop(scan, END)
-        seen = END if is_all and hears else max(last_seq + 1, scan.from_seq)
-        # Receives overlap: another one may have come further meanwhile, or been told of less.
-        self._mark = min(max(self._mark, seen) if told == END else seen, told)
+    def end(self, scan: Scan, found: Found, *, server_s: float, now_s: float, hears: bool) -> None:
+        """A receive has found this."""
+        is_all = found.is_all and hears
+        left = END if found.first_left is None else found.first_left
+        for mark, last_seq, from_seq in (
+            (self._fresh, found.last_seq, scan.from_seq),
+            (self._again, found.last_again, scan.again_seq),
+        ):
+            mark.end(scan, seen=END if is_all else max(last_seq + 1, from_seq), left=left)
         self._since_s = server_s - MARGIN_S
         if scan.since_s is None:
             least_s = WHOLE_EVERY_S if hears else 0.0
@@ -88,7 +135,8 @@ class LowWater:
 
     def forget(self) -> None:
         """Look at everything next."""
-        self._mark, self._whole_at_s, self._since_s = 0, 0.0, None
+        self._fresh.seq = self._again.seq = 0
+        self._whole_at_s, self._since_s = 0.0, None
 
 
 class Kind(Enum):
@@ -138,11 +186,13 @@ class QueueWaiters:
                 waiters.remove(woken)
 
     def told(self, what: str) -> None:
-        """What the function `tell` says: a seq, `-`, or `+` and seconds."""
+        """What the function `tell` says: a seq, `-` and a seq, `-`, or `+` and seconds."""
         if what.startswith("+"):
             self.due_in(float(what[1:]))
             return
-        if what != "-":
+        if what.startswith("-"):
+            self.low_water.told_again(int(what[1:] or 0))
+        else:
             self.low_water.told(int(what))
         self.notify()
 
