@@ -44,7 +44,7 @@ from .observability.log import get_logger
 from .observability.telemetry import Counters, Telemetry
 from .pipeline import HandlerFactory, Middleware, call_constructor
 from .ports import AdminPort, Gateway, PayloadEncryption
-from .posting import NO_OPTIONS, PostOptions
+from .posting import NO_OPTIONS, Poster, PostOptions
 from .processor import CommandProcessor, HandlerRegistry, Handling, request_type_of
 from .runtime import Runtime, RuntimeParts
 from .services import Services
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from .blocking import BlockingConsumer, SharedBlockingApp
     from .health.control import Served
     from .health.options import HealthOptions
+    from .outbox.relay import Relay
+    from .outbox.store import Outbox
     from .spark.run.summary import SparkRun
 
 
@@ -279,6 +281,7 @@ class App(AppParts):
         encryption: PayloadEncryption | None = None,
         telemetry: Telemetry | None = None,
         ledger: Ledger | None = None,
+        outbox: Outbox | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__(gateway, clock=clock, spill=spill, observers=observers, ledger=ledger)
@@ -286,6 +289,7 @@ class App(AppParts):
         self._factory = factory
         self._mapper = mapper
         self._encryption = encryption
+        self._outbox = outbox
         self.telemetry = telemetry
         """Who measures and traces; what is set here counts from the next opening on."""
         self._registry = HandlerRegistry()
@@ -355,13 +359,39 @@ class App(AppParts):
         """Looks after the gateway's queues; the app must be open."""
         return self._open_runtime().gateway.admin()
 
-    async def post(self, request: object, **options: Any) -> str:
-        """Send a request to its queue and return the message's id; `PostOptions` by keyword."""
-        return await self.processor.post(request, PostOptions(**options) if options else NO_OPTIONS)
+    @property
+    def outbox(self) -> Outbox | None:
+        """Where messages of the user's transactions wait; None without one."""
+        return self._outbox
 
-    async def post_all(self, requests: Sequence[object], **options: Any) -> Sequence[str]:
-        """Send many requests in as few round trips as the gateway allows."""
-        return await self._open_runtime().poster.post_all(requests, PostOptions(**options))
+    async def post(self, request: object, *, transaction: object = None, **options: Any) -> str:
+        """Send a request to its queue and return the message's id; `PostOptions` by keyword.
+
+        With a `transaction` it is written into the outbox with whatever else that transaction
+        writes, and sent once it has committed.
+        """
+        chosen = PostOptions(**options) if options else NO_OPTIONS
+        return await self.processor.post(request, chosen, transaction=transaction)
+
+    async def post_all(
+        self, requests: Sequence[object], *, transaction: object = None, **options: Any
+    ) -> Sequence[str]:
+        """Send many requests in as few round trips as the gateway allows; with a `transaction`,
+        as `post`.
+        """
+        poster, chosen = self.poster, PostOptions(**options)
+        if transaction is None:
+            return await poster.post_all(requests, chosen)
+        return await poster.deposit(requests, chosen, transaction)
+
+    @property
+    def poster(self) -> Poster:
+        """What requests are posted through; the app must be open."""
+        return self._open_runtime().poster
+
+    def relay(self) -> Relay:
+        """What sends from the outbox; each dispatcher runs one. The app must be open."""
+        return self.poster.relay()
 
     @asynccontextmanager
     async def consumer(self, subscription: Subscription) -> AsyncIterator[Consumer]:
@@ -509,6 +539,7 @@ class App(AppParts):
                     clock=self._clock, telemetry=self.telemetry, encryption=self._encryption
                 ),
                 ledger=self._ledger,
+                outbox=self._outbox,
             )
         )
         _warn_if_perishable(runtime.spill, self.subscriptions)

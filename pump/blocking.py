@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -27,9 +27,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from .consumer import Consumer
-from .errors import PumpError
+from .errors import ConfigurationError, PumpError
 from .message import Delivery, Message
 from .outcome import Reason, RejectionReason
+from .posting import PostOptions
 from .rejection import Routed
 from .session import Session
 from .subscription import Subscription
@@ -299,13 +300,33 @@ class BlockingApp:
         """As `CommandProcessor.publish`."""
         self._portal.call(self._app.processor.publish(event))
 
-    def post(self, request: object, **options: Any) -> str:
-        """As `App.post`."""
-        return self._portal.call(self._app.post(request, **options))
+    def post(self, request: object, *, transaction: object = None, **options: Any) -> str:
+        """As `App.post`; a blocking transaction is written in the thread that calls."""
+        if transaction is None:
+            return self._portal.call(self._app.post(request, **options))
+        [id_] = self._deposit([request], transaction, options)
+        return id_
 
-    def post_all(self, requests: Sequence[object], **options: Any) -> Sequence[str]:
-        """As `App.post_all`."""
-        return self._portal.call(self._app.post_all(requests, **options))
+    def post_all(
+        self, requests: Sequence[object], *, transaction: object = None, **options: Any
+    ) -> Sequence[str]:
+        """As `App.post_all`; a blocking transaction is written in the thread that calls."""
+        if transaction is None:
+            return self._portal.call(self._app.post_all(requests, **options))
+        return self._deposit(requests, transaction, options)
+
+    def _deposit(
+        self, requests: Sequence[object], transaction: object, options: Mapping[str, Any]
+    ) -> Sequence[str]:
+        chosen = PostOptions(**options)
+        poster = self._app.poster
+        writer = poster.writer(transaction)
+        if not writer.is_blocking:
+            remedy = "it is an asynchronous one, which belongs to another event loop; use App.post"
+            raise ConfigurationError("post.transaction", type(transaction), remedy)
+        posted = self._portal.call(poster.prepare(requests, chosen))
+        writer.write(posted)
+        return [each.id for each in posted]
 
     @contextmanager
     def consumer(self, subscription: Subscription) -> Iterator[BlockingConsumer]:

@@ -155,6 +155,8 @@ class Dispatcher:
         await self._make_all_channels()
         self.channels_made.set()
         background = self._start_background()
+        relay = None if self._runtime.outbox is None else self._runtime.poster.relay()
+        relaying = [] if relay is None else [asyncio.create_task(relay.run(), name="relay")]
         try:
             with ending_the_program():
                 async with asyncio.TaskGroup() as group:
@@ -164,10 +166,15 @@ class Dispatcher:
                         )
                         for each in self.performers
                     ]
+            if relay is not None:
+                # Last, as handlers that end their work post, too.
+                relay.drain()
+                self._tasks = relaying
+                await asyncio.wait(relaying)
         finally:
-            for task in background:
+            for task in (*background, *relaying):
                 task.cancel()
-            await asyncio.wait(background)
+            await asyncio.wait([*background, *relaying])
         failures = [each.failure for each in self.performers if each.failure is not None]
         if len(failures) == 1:
             raise failures[0]

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import attrs
+from msgspec.structs import replace
 
 from .context import current_context
-from .errors import ConfigurationError, CryptoError
+from .errors import ConfigurationError, CryptoError, MessageTooLarge, UnsupportedOperation
 from .mapping import Mapper
 from .message import Message
+from .observability.telemetry import Counters
 from .ports import MAGIC, PAST_MAGIC, Gateway, ProducerPort
 from .services import Services
 from .subscription import MakeChannels, QueueSpec, checked_queue
+
+if TYPE_CHECKING:
+    from .outbox.relay import Relay
+    from .outbox.store import Outbox, Posted
+    from .outbox.transactions import Writer
 
 _NO_DELAY = timedelta(0)
 
@@ -59,8 +67,12 @@ class Poster:
         routes: Mapping[type, str],
         made: Mapping[str, QueueSpec],
         services: Services,
+        counters: Counters,
+        outbox: Outbox | None = None,
     ) -> None:
         self._gateway = gateway
+        self._counters = counters
+        self._outbox = outbox
         self._made = made
         self._mapper = mapper
         self._routes = routes
@@ -91,6 +103,92 @@ class Poster:
             await self._send(queue, messages, origins, options.delay)
         return ids
 
+    async def deposit(
+        self, requests: Sequence[object], options: PostOptions, transaction: object
+    ) -> Sequence[str]:
+        """Write requests into the outbox, in a transaction of the user's, and return their
+        messages' ids. They are sent when it has committed, and never if it is rolled back.
+        """
+        writer = self.writer(transaction)
+        posted = await self.prepare(requests, options)
+        writing = writer.write(posted)
+        if writing is not None:
+            await writing
+        return [each.id for each in posted]
+
+    async def clear(self, ids: Sequence[str]) -> None:
+        """Send what waits in the outbox under these ids, and return when it was accepted."""
+        await self.relay("clear").clear(ids)
+
+    def relay(self, operation: str = "relay") -> Relay:
+        """A relay of the outbox through this."""
+        from .outbox.relay import Relay
+
+        outbox = self._require_outbox(operation)
+        return Relay(outbox, self, clock=self._clock, counters=self._counters)
+
+    def writer(self, transaction: object) -> Writer:
+        """What writes in this transaction; `ConfigurationError` without an outbox."""
+        return self._require_outbox("post.transaction").writer(transaction)
+
+    def _require_outbox(self, field: str) -> Outbox:
+        if self._outbox is None:
+            remedy = "the app has no outbox; use App(outbox=PostgresOutbox(…)) or SqliteOutbox(…)"
+            raise ConfigurationError(field, None, remedy)
+        return self._outbox
+
+    async def prepare(self, requests: Sequence[object], options: PostOptions) -> Sequence[Posted]:
+        """Requests as messages that are ready to be sent: encoded, encrypted, in their trace."""
+        return [await self._prepare(request, options) for request in requests]
+
+    async def _prepare(self, request: object, options: PostOptions) -> Posted:
+        from .outbox.store import Posted
+        from .stores.packing import pack_checked
+
+        queue = self._queue_of(request, options)
+        checked_queue("queue", queue)
+        message = self._encode(request, options)
+        is_ready_made = message is request
+        if message.deduplication_id is None:
+            # A relay that has to send it again sends the same.
+            message = replace(message, deduplication_id=message.id)
+        if self._encryption is not None:
+            message = await self._encryption.encrypt(message, queue, is_ready_made=is_ready_made)
+        self._require_sendable(message, queue, options.delay)
+        if self._telemetry is not None:
+            # Counted as sent when it is.
+            with self._telemetry.sending(queue, [message], is_copy=True) as [traced]:
+                message = traced
+        return Posted(
+            destination=queue,
+            id=message.id,
+            group=message.group,
+            delay_s=options.delay.total_seconds(),
+            packed=pack_checked(message),
+        )
+
+    def _require_sendable(self, message: Message, queue: str, delay: timedelta) -> None:
+        """Refuse at once what the relay could only set aside."""
+        can = self._gateway.capabilities
+        size = len(message.body)
+        if can.max_body_bytes is not None and size > can.max_body_bytes:
+            raise MessageTooLarge(queue, size, can.max_body_bytes)
+        if can.max_delay_s is not None and delay.total_seconds() > can.max_delay_s:
+            why = f"it delays a message for {can.max_delay_s:g} s at most"
+            raise UnsupportedOperation(can.gateway, f"a delay of {delay}", why)
+
+    async def forward(
+        self, queue: str, messages: Sequence[Message], *, delay_s: float = 0.0
+    ) -> Sequence[str]:
+        """Send what `prepare` made, as it is."""
+        producer = self._producers.get(queue)
+        if producer is None:
+            producer = await self._open(queue)
+        if self._telemetry is None:
+            return await producer.send(messages, delay_s=delay_s)
+        with self._telemetry.sending(queue, messages) as traced:
+            return await producer.send(traced, delay_s=delay_s)
+
     async def send(
         self, queue: str, messages: Sequence[Message], *, delay: timedelta = _NO_DELAY
     ) -> Sequence[str]:
@@ -101,9 +199,8 @@ class Poster:
         self, queue: str, messages: Sequence[Message], origins: Sequence[object], delay: timedelta
     ) -> Sequence[str]:
         """`origins` are what was posted: a message that is its own came ready-made."""
-        producer = self._producers.get(queue)
-        if producer is None:
-            producer = await self._open(queue)
+        if queue not in self._producers:
+            await self._open(queue)
         encryption = self._encryption
         if encryption is not None:
             # Only what came ready-made may be encrypted already.
@@ -111,11 +208,7 @@ class Poster:
                 await encryption.encrypt(message, queue, is_ready_made=message is origin)
                 for message, origin in zip(messages, origins, strict=True)
             ]
-        delay_s = delay.total_seconds()
-        if self._telemetry is None:
-            return await producer.send(messages, delay_s=delay_s)
-        with self._telemetry.sending(queue, messages) as traced:
-            return await producer.send(traced, delay_s=delay_s)
+        return await self.forward(queue, messages, delay_s=delay.total_seconds())
 
     async def aclose(self) -> None:
         """Close every producer that was needed."""

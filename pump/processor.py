@@ -69,13 +69,37 @@ class CommandProcessor:
         """
         await self._run_all(event, self._compiled(type(event)), None, None)
 
-    async def post(self, request: object, options: PostOptions = NO_OPTIONS) -> str:
-        """Send the request to its queue and return the message's id once it is accepted."""
+    async def post(
+        self, request: object, options: PostOptions = NO_OPTIONS, *, transaction: object = None
+    ) -> str:
+        """Send the request to its queue and return the message's id once it is accepted; with a
+        `transaction`, `deposit` it.
+        """
+        if transaction is not None:
+            return await self.deposit(request, options, transaction=transaction)
+        return await self._outward("post").post(request, options)
+
+    async def deposit(
+        self, request: object, options: PostOptions = NO_OPTIONS, *, transaction: object
+    ) -> str:
+        """Write the request into the outbox, in this transaction of the user's own database, and
+        return its message's id. It is sent once the transaction has committed: by a relay, or at
+        once by `clear`.
+        """
+        [id_] = await self._outward("deposit").deposit([request], options, transaction)
+        return id_
+
+    async def clear(self, ids: Sequence[str]) -> None:
+        """Send what was deposited under these ids now, and return when it was accepted. Ids of
+        what has not committed, or was sent already, are passed over.
+        """
+        await self._outward("clear").clear(ids)
+
+    def _outward(self, operation: str) -> Poster:
         if self._poster is None:
-            raise ConfigurationError(
-                "CommandProcessor.poster", None, "post() needs a gateway; use an App's processor"
-            )
-        return await self._poster.post(request, options)
+            remedy = f"{operation}() needs a gateway; use an App's processor"
+            raise ConfigurationError("CommandProcessor.poster", None, remedy)
+        return self._poster
 
     async def dispatch(
         self, request: object, delivery: Delivery, subscription: Subscription

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -30,6 +31,9 @@ from .stores.ledger import Ledger
 from .stores.spill import SpillStore
 from .subscription import MakeChannels, QueueSpec, Subscription
 
+if TYPE_CHECKING:
+    from .outbox.store import Outbox
+
 _MAX_THREADS = 1_000
 """Threads are made as blocking handlers need them, so concurrency, scaled or not, is what bounds
 them; this bounds those that timed-out handlers have left behind."""
@@ -51,6 +55,7 @@ class RuntimeParts:
     counters: Counters
     services: Services
     ledger: Ledger | None = None
+    outbox: Outbox | None = None
 
 
 class Runtime:
@@ -66,6 +71,8 @@ class Runtime:
             routes=parts.routes,
             made=_made_queues(parts.subscriptions),
             services=parts.services,
+            counters=parts.counters,
+            outbox=parts.outbox,
         )
         self.processor = CommandProcessor(
             parts.registry,
@@ -138,6 +145,9 @@ class Runtime:
         if parts.ledger is not None:
             stack.push_async_callback(parts.ledger.aclose)
             await parts.ledger.open(parts.gateway.capabilities.gateway, parts.services.clock)
+        if parts.outbox is not None:
+            stack.push_async_callback(parts.outbox.aclose)
+            await parts.outbox.open(parts.services.clock)
         await parts.gateway.open()
         stack.push_async_callback(parts.gateway.aclose)
         stack.push_async_callback(self.poster.aclose)
@@ -154,6 +164,11 @@ class Runtime:
         admin = self._parts.gateway.admin()
         for spec in subscription.queue_specs():
             await admin.ensure(spec, subscription.make_channels)
+
+    @property
+    def outbox(self) -> Outbox | None:
+        """Where messages of the user's transactions wait; None without one."""
+        return self._parts.outbox
 
     def router(self, subscription: Subscription) -> RejectionRouter:
         """A router for the subscription's rejected messages."""

@@ -21,6 +21,17 @@ SPILL_PERISHABLE: Final = "spill.perishable"
 SPILL_UNREADABLE: Final = "spill.unreadable"
 SPILL_FLUSHED: Final = "spill.flushed"
 
+# What the relay of an outbox says, and counts.
+RELAY_STARTED: Final = "relay.started"
+RELAY_ENDED: Final = "relay.ended"
+OUTBOX_SENT: Final = "outbox.sent"
+OUTBOX_DELAYED: Final = "outbox.delayed"
+OUTBOX_RECOVERED: Final = "outbox.recovered"
+OUTBOX_UNREACHABLE: Final = "outbox.unreachable"
+OUTBOX_ROW_SET_ASIDE: Final = "outbox_row.set_aside"
+OUTBOX_RELAYED: Final = "pump_outbox_relayed"
+OUTBOX_SET_ASIDE: Final = "pump_outbox_set_aside"
+
 LEASE_LOST: Final = "lease.lost"
 LEASE_EXTENSION_FAILED: Final = "lease.extension_failed"
 SESSION_LOST: Final = "session.lost"

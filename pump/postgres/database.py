@@ -45,7 +45,8 @@ class Statement:
     queue: str = ""
 
 
-_BEGIN: Final = Statement("BEGIN", "begin")
+# Each statement is to see what was committed before it, whatever the role's default is.
+_BEGIN: Final = Statement("BEGIN ISOLATION LEVEL READ COMMITTED", "begin")
 _COMMIT: Final = Statement("COMMIT", "commit")
 
 
@@ -413,8 +414,11 @@ class Listener:
         told: Callable[[str], object],
         lost: Callable[[ConnectionFailed], object],
         found: Callable[[], object],
+        channel: str | None = None,
     ) -> None:
+        """`channel` is that of the schema's name, unless another one is given."""
         self._database = database
+        self._channel = channel or database.settings.schema
         self._told = told
         self._lost = lost
         self._found = found
@@ -449,7 +453,7 @@ class Listener:
         try:
             database.under_way += 1
             async with database.clock.timeout(database.settings.connect_timeout_s):
-                await connection.execute(f'LISTEN "{database.settings.schema}"')
+                await connection.execute(f'LISTEN "{self._channel}"')
         except TimeoutError as error:
             await connection.close()
             raise ConnectionFailed(database.settings.target, "LISTEN: no answer") from error
