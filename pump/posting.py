@@ -147,7 +147,7 @@ class Poster:
 
         queue = self._queue_of(request, options)
         checked_queue("queue", queue)
-        message = self._encode(request, options)
+        message = self._encode(request, options, _correlation_id(options))
         is_ready_made = message is request
         if message.deduplication_id is None:
             # A relay that has to send it again sends the same.
