@@ -246,7 +246,7 @@ class _Destination:
                 destination=self._name,
                 message_id=row.id,
                 attempt=row.attempts,
-                reason=reason,
+                error=reason,
             )
         for row in relayed.refused:
             rest_s = _REST.delay_s(row.attempts + 1, self._clock.chance())
