@@ -94,6 +94,8 @@ _COMMANDS = {
     "peek": "Look at messages without receiving them.",
     "purge": "Remove every message from a queue.",
     "spill": "Show or send what could not be dead-lettered.",
+    "relay": "Send what waits in an app's outbox.",
+    "outbox": "Show what waits in an app's outbox.",
     "ledger": "Show what became of messages.",
     "report": "Analyse outcomes and dead letters.",
     "redrive": "Send selected dead letters again.",

@@ -22,6 +22,8 @@ SPILL_UNREADABLE: Final = "spill.unreadable"
 SPILL_FLUSHED: Final = "spill.flushed"
 
 # What the relay of an outbox says, and counts.
+RELAY_STARTED: Final = "relay.started"
+RELAY_ENDED: Final = "relay.ended"
 OUTBOX_SENT: Final = "outbox.sent"
 OUTBOX_DELAYED: Final = "outbox.delayed"
 OUTBOX_RECOVERED: Final = "outbox.recovered"

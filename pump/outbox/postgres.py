@@ -20,6 +20,7 @@ from ..postgres.schema import Component, named
 from ..postgres.settings import PostgresSettings
 from ..subscription import MakeChannels
 from .store import (
+    MAX_BYTES,
     Batch,
     DestinationStats,
     Posted,
@@ -30,8 +31,6 @@ from .store import (
 )
 from .transactions import Dialect, Target, Write, Writer, writer_for
 
-MAX_BYTES: Final = 8 * 1024 * 1024
-"""Of messages in one statement, unless it is one."""
 _MAX_POSTED: Final = 1_000
 _FROZEN_S: Final = 60
 """How long the server waits for a relay that has a destination: longer than any send of it."""

@@ -245,7 +245,7 @@ class _Destination:
                 vocabulary.OUTBOX_ROW_SET_ASIDE,
                 destination=self._name,
                 message_id=row.id,
-                attempts=row.attempts,
+                attempt=row.attempts,
                 reason=reason,
             )
         for row in relayed.refused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
@@ -13,6 +13,9 @@ from ..clock import Clock
 
 if TYPE_CHECKING:
     from .transactions import Writer
+
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""Of messages in one statement or batch, unless it is one."""
 
 
 @attrs.frozen(kw_only=True)

@@ -10,7 +10,7 @@ from .programs import PATIENCE_S, pump as run_pump
 
 COMMANDS = (
     *("new", "run", "control", "send", "queues", "peek", "purge", "spill", "ledger", "doctor"),
-    "bench",
+    *("bench", "relay", "outbox"),
 )
 
 

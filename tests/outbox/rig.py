@@ -114,6 +114,13 @@ async def relaying(app: App) -> AsyncIterator[Relay]:
             await task
 
 
+async def relay_all(app: App) -> None:
+    """Send all that waits in the app's outbox."""
+    assert app.outbox is not None
+    async with app, relaying(app):
+        await until_empty(app.outbox)
+
+
 async def until(is_true: Callable[[], bool | Awaitable[bool]]) -> None:
     """Wait for it, as long as a test may."""
     async with asyncio.timeout(PATIENCE_S):

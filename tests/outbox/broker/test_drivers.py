@@ -14,9 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from pump.errors import ConfigurationError
+from tests.outbox.conftest import PostgresPlace as Place
 from tests.outbox.rig import Order, RecordingGateway, an_app, relaying, until, until_empty
-
-from .conftest import Place
 
 pytestmark = pytest.mark.broker
 
@@ -134,13 +133,13 @@ TRANSACTIONS: dict[str, Opened] = {
 
 @pytest.mark.parametrize("opened", TRANSACTIONS.values(), ids=TRANSACTIONS)
 async def test_when_a_transaction_commits_then_its_messages_are_sent_once(
-    place: Place, opened: Opened
+    postgres_place: Place, opened: Opened
 ) -> None:
-    gateway, outbox = RecordingGateway(), place.outbox()
+    gateway, outbox = RecordingGateway(), postgres_place.outbox()
     app = an_app(gateway, outbox)
 
     async with app, relaying(app):
-        async with opened(place) as transaction:
+        async with opened(postgres_place) as transaction:
             await app.post(Order(number=1), transaction=transaction)
             await app.post_all([Order(number=2), Order(number=3)], transaction=transaction)
             assert gateway.sent == []
@@ -149,22 +148,22 @@ async def test_when_a_transaction_commits_then_its_messages_are_sent_once(
         await until_empty(outbox)
 
     assert gateway.numbers() == [1, 2, 3]
-    assert place.notes() == ["mine"]
+    assert postgres_place.notes() == ["mine"]
 
 
 @pytest.mark.parametrize("opened", TRANSACTIONS.values(), ids=TRANSACTIONS)
 async def test_when_a_transaction_is_rolled_back_then_its_message_is_never_sent(
-    place: Place, opened: Opened
+    postgres_place: Place, opened: Opened
 ) -> None:
-    gateway, outbox = RecordingGateway(), place.outbox()
+    gateway, outbox = RecordingGateway(), postgres_place.outbox()
     app = an_app(gateway, outbox)
 
     async with app, relaying(app):
         with suppress(RolledBack):
-            async with opened(place) as transaction:
+            async with opened(postgres_place) as transaction:
                 await app.post(Order(number=1), transaction=transaction)
                 raise RolledBack
-        async with opened(place) as transaction:
+        async with opened(postgres_place) as transaction:
             await app.post(Order(number=2), transaction=transaction)
         await until(lambda: len(gateway.sent) >= 1)
         await until_empty(outbox)
@@ -172,14 +171,16 @@ async def test_when_a_transaction_is_rolled_back_then_its_message_is_never_sent(
     assert gateway.numbers() == [2]
 
 
-async def test_when_a_connection_commits_each_statement_then_it_is_refused(place: Place) -> None:
-    url = place.server.url()
+async def test_when_a_connection_commits_each_statement_then_it_is_refused(
+    postgres_place: Place,
+) -> None:
+    url = postgres_place.server.url()
     engine = create_async_engine(
         url.replace("postgres:", "postgresql+asyncpg:"), isolation_level="AUTOCOMMIT"
     )
     plain = await asyncpg.connect(url)
     own = await psycopg.AsyncConnection.connect(url, autocommit=True)
-    gateway, outbox = RecordingGateway(), place.outbox()
+    gateway, outbox = RecordingGateway(), postgres_place.outbox()
     app = an_app(gateway, outbox)
 
     async with app, engine.connect() as connection:
