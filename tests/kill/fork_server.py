@@ -1,10 +1,11 @@
 """A fork server: imports a module once, and then forks a child for each life that it is told of.
 
-python -m tests.kill.fork_server MODULE
+python -m tests.kill.fork_server MODULE ORDER
 
-A new interpreter takes a second until it has imported everything, a fork some milliseconds. A line
-of stdin is JSON: `{"number": 7, …}` has a child run `MODULE.live` with it, `{"kill": 7}` kills that
-child, which nothing but this process can mistake for another. It says `7 STATUS` of each that died.
+A new interpreter takes a second until it has imported everything, a fork some milliseconds. First
+it runs `MODULE.warm_up`, so that children find what a first use makes. Then a line of stdin is
+JSON: `{"number": 7, …}` has a child run `MODULE.live` with it, `{"kill": 7}` kills that child,
+which only this process is sure not to mistake for another. It says `7 STATUS` of each that died.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class Death:
 class ForkServer:
     """The process, seen from the one that started it."""
 
-    def __init__(self, module: str, errors: Path) -> None:
+    def __init__(self, module: str, errors: Path, order: dict[str, Any]) -> None:
         self._module = module
+        self._order = order
         self._errors = errors
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
@@ -47,13 +49,14 @@ class ForkServer:
     def __enter__(self) -> Self:
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, self._module],
+                [sys.executable, "-m", __name__, self._module, json.dumps(self._order)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=ROOT,
                 bufsize=0,
             )
+        self.deaths()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -159,6 +162,8 @@ class _Forks:
 
 def main() -> None:
     module = import_module(sys.argv[1])
+    module.warm_up(json.loads(sys.argv[2]))
+    os.write(1, b"0 0\n")
     gc.collect()
     # Or the collector would touch, and so copy, the parent's pages in every child.
     gc.freeze()

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import heapq
 import json
+import os
 import random
 import selectors
 import signal
 import socket
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import attrs
-import psutil
 import psycopg
 
 from tests.brokers.postgres_server import PostgresServer
@@ -34,11 +34,12 @@ SAFE: Final = ("fsync=off", "synchronous_commit=on", "full_page_writes=on")
 SCHEMA: Final = "chaos"
 MAX_WAITING: Final = 400
 PATIENCE_S: Final = 60.0
-_MAX_STEPS: Final = {"post": 24, "relay": 40, "work": 40}
+_MAX_STEPS: Final = {"post": 16, "relay": 24, "work": 30}
 _LONG: Final = 10**9
+_UNHANDLED: Final = "SELECT 1 FROM orders WHERE id NOT IN (SELECT id FROM effects) LIMIT 1"
 _TIMED: Final = 0.4
 """The share of lives that are killed by the clock, and not after some step of theirs."""
-_LIFE_S: Final = 0.1
+_LIFE_S: Final = 0.06
 _MAX_DELAY_S: Final = 0.003
 
 
@@ -98,6 +99,7 @@ class Chaos:
         self._fault_rate = fault_rate
         self._server = server
         self._slots = slots
+        self._is_handled = any(slot.role == "work" for slot in slots)
         self._running: dict[int, _Life | None] = dict.fromkeys(range(len(slots)))
         self._lives: dict[int, _Life] = {}
         self._number = 0
@@ -110,10 +112,6 @@ class Chaos:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        with psycopg.connect(self._server.url(), autocommit=True) as connection:
-            connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
-            connection.execute("DROP TABLE IF EXISTS orders")
-            connection.execute("CREATE TABLE orders (id text PRIMARY KEY)")
         # Of its own: the address of a socket has a hundred characters at most.
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
         self._errors = folder / "errors"
@@ -122,10 +120,23 @@ class Chaos:
         self._listener.bind(str(self._address))
         self._listener.listen(64)
         self._listener.setblocking(False)
-        self._forks = self._stack.enter_context(ForkServer("tests.kill.outbox_lives", self._errors))
+        self._make_tables()
+        roles = [[slot.role, each] for slot in self._slots for each in slot.libraries]
+        order = {**self._order, "warm_up": roles}
+        self._forks = self._stack.enter_context(
+            ForkServer("tests.kill.outbox_lives", self._errors, order)
+        )
+        self._make_tables()
         for each in (self._listener, self._forks):
             self._selector.register(each, selectors.EVENT_READ)
         return self
+
+    def _make_tables(self) -> None:
+        with psycopg.connect(self._server.url(), autocommit=True) as connection:
+            connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA}, {SCHEMA}_queues CASCADE".encode())
+            connection.execute("DROP TABLE IF EXISTS orders, effects")
+            connection.execute("CREATE TABLE orders (id text PRIMARY KEY)")
+            connection.execute("CREATE TABLE effects (id text)")
 
     def __exit__(
         self,
@@ -154,17 +165,30 @@ class Chaos:
             assert time.monotonic() < until_s, f"no kill for {PATIENCE_S} s\n{self.errors()}"
 
     def finish(self) -> set[str]:
-        """End every life, let one relay send what waits, and return the names of the rows that were
-        committed.
+        """End every life, let what waits be sent and handled, and return the names of the rows that
+        were committed.
         """
         self._end_all()
-        self._begin(self._slot_of("relay"), is_spared=True)
-        until_s = time.monotonic() + PATIENCE_S
-        while self._ask(f"SELECT 1 FROM {SCHEMA}.outbox LIMIT 1"):
-            self._turn()
-            assert time.monotonic() < until_s, f"rows wait\n{self.errors()}"
+        if self._is_handled:
+            self._begin(self._slot_of("work"), is_spared=True)
+            self._until(lambda: not self._ask(f"SELECT 1 FROM {SCHEMA}.outbox LIMIT 1"))
+            self._until(lambda: not self._ask(_UNHANDLED))
+            self._end_all()
+            # What came twice is handled twice, if it is.
+            self._begin(self._slot_of("work"), is_spared=True, until_empty=True)
+            self._until(lambda: not self._lives)
+            self.ledger.effects = [id_ for (id_,) in self._ask("SELECT id FROM effects")]
+        else:
+            self._begin(self._slot_of("relay"), is_spared=True)
+            self._until(lambda: not self._ask(f"SELECT 1 FROM {SCHEMA}.outbox LIMIT 1"))
         self._end_all()
         return {id_ for (id_,) in self._ask("SELECT id FROM orders")}
+
+    def _until(self, is_so: Callable[[], bool]) -> None:
+        until_s = time.monotonic() + PATIENCE_S
+        while not is_so():
+            self._turn()
+            assert time.monotonic() < until_s, f"something waits\n{self.errors()}"
 
     def errors(self) -> str:
         """What lives have complained of."""
@@ -172,7 +196,17 @@ class Chaos:
 
     # Lives.
 
-    def _begin(self, slot: int, *, is_spared: bool = False) -> None:
+    @property
+    def _order(self) -> dict[str, Any]:
+        """What all lives are told."""
+        return {
+            "url": self._server.url(),
+            "socket": str(self._address),
+            "queues": 1 if self._is_handled else 3,
+            "bug": self._bug,
+        }
+
+    def _begin(self, slot: int, *, is_spared: bool = False, until_empty: bool = False) -> None:
         self._number += 1
         life = self._running[slot] = self._lives[self._number] = _Life(self._number, slot)
         role, steps = self._slots[slot].role, _LONG
@@ -183,13 +217,12 @@ class Chaos:
         else:
             steps = self._chance.randint(1, _MAX_STEPS[role])
         order = {
+            **self._order,
             "role": role,
-            "socket": str(self._address),
-            "url": self._server.url(),
             "library": self._chance.choice(self._slots[slot].libraries),
             "slot": slot,
+            "until_empty": until_empty,
             "place": self._places[slot],
-            "bug": self._bug,
             "steps": steps,
             "delay_s": self._chance.choice((0.0, self._chance.random() * _MAX_DELAY_S)),
         }
@@ -304,6 +337,8 @@ class Chaos:
                 self.ledger.take(life.number, queue)
             case {"settle": queue}:
                 self.ledger.settle(life.number, queue)
+            case {"handled": id_}:
+                self.ledger.handle(id_)
             case {"ask": number, "may": "post"}:
                 self._asking.append((peer, number))
             case {"ask": number, "send": queue, "ids": ids}:
@@ -342,11 +377,17 @@ class Chaos:
         self.ledger.end_crash()
 
     def _kill_backend(self) -> None:
-        postmaster = int((self._server.folder / "data" / "postmaster.pid").read_text().split()[0])
-        children = psutil.Process(postmaster).children()
-        backend = self._chance.choice([each for each in children if "127.0.0.1" in _title(each)])
-        backend.kill()
-        psutil.wait_procs([backend], PATIENCE_S)
+        """Returns when the server has noticed, as it then ends all the others too."""
+        with psycopg.connect(self._server.url(), autocommit=True) as own:
+            others = own.execute(
+                "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                "ORDER BY backend_type = 'client backend' DESC, random()"
+            )
+            [process] = others.fetchone() or (0,)
+            os.kill(process, signal.SIGKILL)
+            with suppress(psycopg.OperationalError):
+                while True:
+                    own.execute("SELECT 1")
 
     def _ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Of the database, as soon as it answers."""
@@ -359,9 +400,3 @@ class Chaos:
                 if time.monotonic() > until_s:
                     raise
                 time.sleep(0.01)
-
-
-def _title(process: psutil.Process) -> str:
-    with suppress(psutil.Error):
-        return " ".join(process.cmdline())
-    return ""

@@ -49,6 +49,9 @@ class Ledger:
     crashes: Counter[str] = attrs.field(factory=Counter)
     """Of the server, by how."""
     is_crashing: bool = False
+    effects: list[str] | None = None
+    """What handlers have written, in the same database, where there are any: then it is this that
+    counts, and not what the broker accepted."""
     _open: dict[tuple[int, str], Unit] = attrs.field(factory=dict)
     _units: list[Unit] = attrs.field(factory=list)
 
@@ -83,6 +86,10 @@ class Ledger:
             unit.ids.append(id_)
             self.arrivals.append((id_, unit))
             self.arrived.add(id_)
+
+    def handle(self, id_: str) -> None:
+        """A handler has done its work."""
+        self.arrived.add(id_)
 
     def settle(self, life: int, queue: str) -> None:
         """A relay knows that its rows are gone."""
@@ -130,12 +137,14 @@ class Ledger:
 
     def complaints(self, committed: Collection[str]) -> list[str]:
         """What must not be, given the rows that the database has in the end."""
+        arrived = self.arrived if self.effects is None else set(self.effects)
         found = {
-            "lost": set(committed) - self.arrived,
-            "of no committed transaction": self.arrived - set(committed),
+            "lost": set(committed) - arrived,
+            "of no committed transaction": arrived - set(committed),
             "said to be committed, and not there": self._told("committed") - set(committed),
             "said to be rolled back, and there": self._told("rolled back") & set(committed),
             "sent twice, and no batch was cut short": self._doubled(),
+            "took effect more than once": _repeated(self.effects or ()),
             "out of order in its group": self._misplaced(),
             "cut short without a cause": {
                 f"batch of {each.life} for {each.queue}"
@@ -186,3 +195,7 @@ class Ledger:
             "units": len(self._units),
             "cut after acceptance": self.cut_count,
         }
+
+
+def _repeated(ids: Iterable[str]) -> set[str]:
+    return {id_ for id_, times in Counter(ids).items() if times > 1}

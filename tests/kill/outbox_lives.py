@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -29,6 +30,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from gateways.memory import MemoryGateway
+from handlers import OnceOnly
 from pump import App, Command
 from pump.capabilities import Capabilities
 from pump.errors import ConnectionFailed, GatewayError
@@ -37,10 +39,10 @@ from pump.outbox import PostgresOutbox, postgres
 from pump.outbox.store import Batch, Relayed, Take, Waiting
 from pump.outbox.transactions import Writer
 from pump.ports import AdminPort, ConsumerPort, ProducerPort
-from pump.subscription import Subscription
+from pump.subscription import Subscription, retry
 
 SCHEMA = "chaos"
-QUEUES = 3
+LEASE = timedelta(seconds=2)
 GROUPS = 3
 """A poster's; each in one queue."""
 DATABASE_ERRORS = (
@@ -332,9 +334,9 @@ class _Order:
     group: str | None
     place: int
 
-    def to(self) -> tuple[str | None, str]:
-        """Its group, and its queue."""
-        return self.group, f"orders-{sum((self.group or self.id).encode()) % QUEUES}"
+    def queue(self, queues: int) -> str:
+        """A group is in one queue."""
+        return f"orders-{sum((self.group or self.id).encode()) % queues}"
 
 
 async def post(order: dict[str, Any], line: Line) -> None:
@@ -356,6 +358,7 @@ class _Poster:
         self._chance = chance
         self._slot: int = order["slot"]
         self._life: int = order["number"]
+        self._queues: int = order["queues"]
         self._places = itertools.count(order["place"])
 
     async def transact(self, work: Work) -> None:
@@ -387,7 +390,9 @@ class _Poster:
         rows = ", ".join(f"('{each.id}')" for each in orders)
         await work.execute(f"INSERT INTO orders VALUES {rows}")
         self._line.step("post")
-        for (group, queue), some in itertools.groupby(orders, _Order.to):
+        for (group, queue), some in itertools.groupby(
+            orders, lambda each: (each.group, each.queue(self._queues))
+        ):
             await self._app.post_all(
                 [Placed(id=each.id) for each in some],
                 transaction=work.handle,
@@ -412,10 +417,65 @@ async def relay(order: dict[str, Any], line: Line) -> None:
         await app.relay().run()
 
 
+async def work(order: dict[str, Any], line: Line) -> None:
+    """What `pump run` does: relay, and handle what arrives, each effect with its mark."""
+    from pump.stores.postgres_inbox import PostgresInbox
+
+    inbox = PostgresInbox(f"{order['url']}?schema={SCHEMA}")
+
+    async def take(placed: Placed) -> None:
+        line.step("handle")
+        async with inbox.transaction() as connection:
+            await connection.execute("INSERT INTO effects VALUES (%s)", [placed.id])
+            line.step("commit of the effect")
+        line.say(handled=placed.id)
+        line.step("handled")
+
+    app = App(
+        f"{order['url']}?schema={SCHEMA}_queues",
+        outbox=_outbox(order, line),
+        middleware=[OnceOnly(inbox, lease=LEASE)],
+    )
+    app.register(Placed, take)
+    for number in range(order["queues"]):
+        app.subscribe(
+            Subscription(queue=f"orders-{number}", request=Placed, lease=LEASE, failure=retry(None))
+        )
+    line.step("up")
+    await app.serve(until_empty=order["until_empty"])
+    await inbox.aclose()
+
+
 ROLES: dict[str, Callable[[dict[str, Any], Line], Coroutine[Any, Any, None]]] = {
     "post": post,
     "relay": relay,
+    "work": work,
 }
+
+
+class _DeafLine(Line):
+    """One that leads nowhere."""
+
+    def __init__(self) -> None:
+        """Nothing to connect to."""
+
+    def say(self, **what: Any) -> None:
+        """Not heard."""
+
+    def step(self, name: str) -> None:
+        """Not followed by death."""
+
+    async def ask(self, **what: Any) -> bool:
+        await asyncio.sleep(0)
+        return True
+
+
+def warm_up(order: dict[str, Any]) -> None:
+    """Live each kind of life for a moment."""
+    for number, (role, library) in enumerate(order["warm_up"]):
+        own = {**order, "number": f"warm-{number}", "library": library, "slot": 0, "place": 1}
+        with suppress(TimeoutError):
+            uvloop.run(asyncio.wait_for(ROLES[role](own, _DeafLine()), 0.3))
 
 
 def live(order: dict[str, Any]) -> None:
