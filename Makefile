@@ -52,7 +52,7 @@ NEWEST := .venv-newest/.ready
 NEWEST_CANDIDATES := python3.15 python3.14 python3.13 python3.12
 # What pyenv has installed and not put on the path, newest first.
 PYENV_CANDIDATES = $(shell ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/*/bin/python3 2>/dev/null | sort -rV)
-EXTRAS := crypto ledger local nats otel postgres pydantic rabbitmq reload report s3 servicebus sqs uvloop
+EXTRAS := crypto ledger local nats otel postgres pydantic sqlalchemy rabbitmq reload report s3 servicebus sqs uvloop
 
 .PHONY: help demo demo-spark test test-brokers test-spark test-slow test-minimum test-newest conformance check fmt \
 	bench figures lock sbom audit clean

@@ -49,7 +49,7 @@ from .processor import CommandProcessor, HandlerRegistry, Handling, request_type
 from .runtime import Runtime, RuntimeParts
 from .services import Services
 from .stores.ledger import Ledger
-from .stores.spill import PerishableSpill, SpillStore, SqliteSpill, perishing
+from .stores.spill import PerishableSpill, SpillStore, SqliteSpill, perishing, spill_at
 from .subscription import OnRoutingFailure, Subscription
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class AppParts:
     ) -> None:
         self._gateway = gateway
         self._clock = clock
-        self._spill = SqliteSpill(spill) if isinstance(spill, str | Path) else spill
+        self._spill = spill_at(spill) if isinstance(spill, str | Path) else spill
         self._default_spill = self._spill if spill is DEFAULT_SPILL else None
         self._observers = Observers(observers)
         self._ledger = ledger

@@ -100,4 +100,6 @@ def _nobody_blocks_the_loop() -> Iterator[None]:
         # Opening an app finds and imports its gateway: before any message, and once.
         for function in detector.functions.values():
             function.can_block_in("pump/gateway_url.py", "gateway_from_url")
+            # asyncpg looks for certificates when it connects; the driver is the application's.
+            function.can_block_in("asyncpg/connect_utils.py", {"_parse_connect_dsn_and_args"})
         yield

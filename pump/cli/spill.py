@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -15,7 +14,7 @@ from ..dispatcher import Sweeper, Swept
 from ..exit_codes import ExitCode
 from ..headers import ORIGINAL_TOPIC, REJECTION_DETAIL, REJECTION_REASON
 from ..loading import load_app
-from ..stores.spill import SpilledMessage, SpillStore, SqliteSpill
+from ..stores.spill import SpilledMessage, SpillStore, SqliteSpill, spill_at
 from .console import print_json, print_warning, printable, stderr, stdout, table
 from .options import app_option, gateway_option, json_option
 from .peek import age_of, message_as_json
@@ -23,8 +22,9 @@ from .session import app_for, in_session
 
 path_option = click.option(
     "--path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The spill's file. Default: the app's own, else .pumphouse/spill.db.",
+    metavar="PATH",
+    help="The spill's file, or its postgres:// URL. Default: the app's own, else "
+    ".pumphouse/spill.db.",
 )
 
 
@@ -46,7 +46,7 @@ def spill() -> None:
 @path_option
 @app_option
 @json_option
-def ls(*, path: Path | None, app: str | None, as_json: bool) -> None:
+def ls(*, path: str | None, app: str | None, as_json: bool) -> None:
     """List what waits, oldest first."""
     print_spilled(spill_for(path, app), as_json=as_json)
 
@@ -56,7 +56,7 @@ def ls(*, path: Path | None, app: str | None, as_json: bool) -> None:
 @app_option
 @gateway_option
 @json_option
-def flush(*, path: Path | None, app: str | None, gateway: str | None, as_json: bool) -> ExitCode:
+def flush(*, path: str | None, app: str | None, gateway: str | None, as_json: bool) -> ExitCode:
     """Send what waits to the queues it was meant for.
 
     A message is removed only after its queue has accepted it. Exit code 4 when some remain.
@@ -67,10 +67,10 @@ def flush(*, path: Path | None, app: str | None, gateway: str | None, as_json: b
 # The spill: the work of `pump spill`.
 
 
-def spill_for(path: Path | None, target: str | None) -> SpillStore:
+def spill_for(path: str | None, target: str | None) -> SpillStore:
     """The spill that was named, the app's, or the default one."""
     if path is not None:
-        return SqliteSpill(path)
+        return spill_at(path)
     return SqliteSpill(DEFAULT_SPILL) if target is None else load_app(target).spill
 
 
@@ -87,7 +87,7 @@ def print_spilled(spill: SpillStore, *, as_json: bool) -> None:
 
 
 def flush_spilled(
-    path: Path | None, target: str | None, gateway: str | None, *, as_json: bool
+    path: str | None, target: str | None, gateway: str | None, *, as_json: bool
 ) -> ExitCode:
     """Send what waits; every message is tried once."""
     app = app_for(target, gateway)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..stores.nonces import MemoryNonces, SqliteNonces
+    from ..stores.postgres_nonces import PostgresNonces
     from .encryption import Encryption, NonceTracking, PlaintextPolicy
     from .errors import (
         AuthenticationFailed,
@@ -49,6 +50,7 @@ __all__ = [
     "NonceTracking",
     "PlaintextLooksSealed",
     "PlaintextPolicy",
+    "PostgresNonces",
     "SealedForAnotherQueue",
     "SqliteNonces",
     "UnencryptedMessage",
@@ -69,6 +71,7 @@ _HOMES = {
     "MemoryNonces": "stores.nonces",
     "NonceTracking": "crypto.encryption",
     "PlaintextPolicy": "crypto.encryption",
+    "PostgresNonces": "stores.postgres_nonces",
     "SqliteNonces": "stores.nonces",
 }
 

@@ -53,9 +53,13 @@ _COMMIT: Final = Statement("COMMIT", "commit")
 class Database:
     """Statements to one database. Safe for many tasks of one event loop."""
 
-    def __init__(self, settings: PostgresSettings, clock: Clock) -> None:
+    def __init__(self, settings: PostgresSettings, clock: Clock, *, setting: str = "") -> None:
+        """`setting` is what each direct connection is told first: behind a pooler it would be
+        other programs' setting too.
+        """
         self.settings = settings
         self.clock = clock
+        self._setting = Statement(setting, "connect")
         self.tasks = BackgroundTasks("postgres")
         self.is_open = False
         """Whether receives may wait. What is under way may use connections for a moment longer."""
@@ -144,6 +148,29 @@ class Database:
         finally:
             self.under_way -= 1
         return connection
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[Connection]:
+        """A connection for the block alone, which ends the transactions that it begins; one that is
+        left open is undone with its connection.
+        """
+        connection = await self._take()
+        try:
+            yield connection
+        finally:
+            # 0 is idle.
+            if not connection.closed and connection.info.transaction_status:
+                _sever(connection)
+                self._discard(connection)
+            self._give_back(connection)
+
+    def abandon(self) -> None:
+        """Let go of the connections of an event loop that is over, and was not waited for."""
+        self.is_open, self._is_ended = False, True
+        for connection in self._all:
+            connection.pgconn.finish()
+        self._all.clear()
+        self._idle.clear()
 
     # Several statements that are one.
 
@@ -285,8 +312,17 @@ class Database:
         # Prepared statements belong to a server's connection, and behind a pooler to no one.
         connection.prepare_threshold = None if self.is_pooled else 0
         self._all.add(connection)
+        if self._setting.sql and not self.is_pooled:
+            await self._tell(connection)
         self._require_open()
         return connection
+
+    async def _tell(self, connection: Connection) -> None:
+        try:
+            await self.execute(connection, self._setting, ())
+        except BaseException:
+            self._discard(connection)
+            raise
 
     def _require_open(self) -> None:
         if self._is_ended:

@@ -131,7 +131,7 @@ class SqliteSpill:
                 " RETURNING id, destination, spilled_at_s, message",
                 (now_s + lease_s, now_s, most),
             ).fetchall()
-            return sorted(_readable(rows), key=lambda each: each.spilled_at_s)
+            return sorted(readable(rows), key=lambda each: each.spilled_at_s)
 
         return await self._write(update, if_missing=())
 
@@ -147,7 +147,7 @@ class SqliteSpill:
                 "SELECT id, destination, spilled_at_s, message FROM spilled"
                 " ORDER BY spilled_at_s, id"
             ).fetchall()
-            return list(_readable(rows))
+            return list(readable(rows))
 
         return await self._write(select, if_missing=())
 
@@ -178,6 +178,15 @@ class SqliteSpill:
             raise StorageFailed(
                 str(self._path), f"the spill store cannot be used: {error}; free or repair it"
             ) from error
+
+
+def spill_at(where: Path | str) -> SpillStore:
+    """The spill in a file, or in the database of a `postgres://` URL."""
+    if isinstance(where, str) and where.startswith(("postgres://", "postgresql://")):
+        from .postgres_spill import PostgresSpill
+
+        return PostgresSpill(where)
+    return SqliteSpill(where)
 
 
 class PerishableSpill(SqliteSpill):
@@ -260,7 +269,8 @@ def _checked(id_: str, packed: bytes) -> Message:
     return corrupted(message, detail)
 
 
-def _readable(rows: Iterable[tuple[str, str, float, bytes]]) -> Iterator[SpilledMessage]:
+def readable(rows: Iterable[tuple[str, str, float, bytes]]) -> Iterator[SpilledMessage]:
+    """The messages of rows of a spill; one that cannot be read is left out, and told of."""
     for id_, destination, spilled_at_s, packed in rows:
         try:
             message = _checked(id_, packed)

@@ -111,7 +111,7 @@ class SqliteInbox:
         context, held = current_claim(self)
         async with self._opened() as files:
             async with atomic(files.marks, self._path):
-                await self._fence(files.marks, held, context.clock.time_s())
+                await self._table.fence(files.marks, held, context.clock.time_s())
                 with self._marked_as_inside():
                     yield files.marks
                 if not files.marks.in_transaction:
@@ -122,19 +122,12 @@ class SqliteInbox:
                 await self._table.complete(files.marks, [mark])
             held.is_recorded = True
 
-    async def _fence(self, marks: aiosqlite.Connection, held: Held, now_s: float) -> None:
-        row = await self._table.look(marks, held.key)
-        # No row: the claim ran out and was pruned, and no other owner has taken the key since.
-        if row is None:
-            return
-        if row.owner != held.owner:
-            rest_s = 0.0 if row.is_done else max(0.0, row.expires_at_s - now_s)
-            longest_s = held.lease_s if row.lease_s is None else row.lease_s
-            raise DeferMessage(timedelta(seconds=min(rest_s, longest_s)))
-        if row.is_done:
-            raise ConfigurationError(
-                "SqliteInbox.transaction", self._path, "one transaction a handling; join the two"
-            )
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Have calls of this inbox wait while another connection's transaction writes its file."""
+        async with self._opened():
+            with self._marked_as_inside():
+                yield
 
     @contextmanager
     def _marked_as_inside(self) -> Iterator[None]:
@@ -279,6 +272,21 @@ class InboxTable:
     async def release(self, connection: aiosqlite.Connection, key: str, owner: str) -> None:
         """Remove a claim of the owner's, never a mark."""
         await self.run(connection, _RELEASE, key, owner)
+
+    async def fence(self, connection: aiosqlite.Connection, held: Held, now_s: float) -> None:
+        """Raise `DeferMessage` when the claim is not the handler's any more."""
+        row = await self.look(connection, held.key)
+        # No row: the claim ran out and was pruned, and no other owner has taken the key since.
+        if row is None:
+            return
+        if row.owner != held.owner:
+            rest_s = 0.0 if row.is_done else max(0.0, row.expires_at_s - now_s)
+            longest_s = held.lease_s if row.lease_s is None else row.lease_s
+            raise DeferMessage(timedelta(seconds=min(rest_s, longest_s)))
+        if row.is_done:
+            raise ConfigurationError(
+                "SqliteInbox.transaction", self.path, "one transaction a handling; join the two"
+            )
 
     async def look(self, connection: aiosqlite.Connection, key: str) -> InboxRow | None:
         """What is known of the key, expired or not."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import psycopg
 import pytest
 
 from .pgbouncer import installed_pooler, pooler
@@ -37,6 +39,15 @@ def postgres() -> Iterator[PostgresServer]:
     _require(installed_programs())
     with postgres_server() as server:
         yield server
+
+
+@pytest.fixture
+def postgres_schema(postgres: PostgresServer) -> Iterator[str]:
+    """The URL of a schema of the test's own, which is not made yet."""
+    schema = f"test_{secrets.token_hex(6)}"
+    yield f"{postgres.url()}?schema={schema}"
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
 
 
 @pytest.fixture

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 import structlog
 from hypothesis import given, strategies as st
 
-from pump import headers
+from pump import App, headers
 from pump.errors import MappingError, StorageFailed
 from pump.message import Message
 from pump.stores.packing import pack, pack_checked, unpack
+from pump.stores.postgres_nonces import PostgresNonces
+from pump.stores.postgres_spill import PostgresSpill
 from pump.stores.spill import MemorySpill, SpilledMessage, SpillStore, SqliteSpill
 from pump.testing.builders import a_message
 from pump.testing.virtual_clock import EPOCH_S
+from tests.brokers.postgres_server import PostgresServer
 
 TEXT = st.text(max_size=20)
 MESSAGES = st.builds(
@@ -46,9 +52,29 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "spill.db"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+DURABLE = ["sqlite", pytest.param("postgres", marks=pytest.mark.broker)]
+MakeSpill = Callable[[], SpillStore]
+
+
+@pytest.fixture(params=["memory", *DURABLE])
 def spill(request: pytest.FixtureRequest, path: Path) -> SpillStore:
-    return MemorySpill() if request.param == "memory" else SqliteSpill(path)
+    return spill_of(request, path)
+
+
+@pytest.fixture(params=DURABLE)
+def make(request: pytest.FixtureRequest, path: Path) -> MakeSpill:
+    """Makes spills that share what they keep."""
+    return lambda: spill_of(request, path)
+
+
+def spill_of(request: pytest.FixtureRequest, path: Path) -> SpillStore:
+    match request.param:
+        case "memory":
+            return MemorySpill()
+        case "sqlite":
+            return SqliteSpill(path)
+        case _:
+            return PostgresSpill(request.getfixturevalue("postgres_schema"), time_of="caller")
 
 
 async def test_when_messages_are_spilled_then_they_wait_in_order_until_removed(
@@ -91,7 +117,7 @@ def test_when_a_message_was_packed_by_a_later_version_then_it_is_refused() -> No
         unpack(packed[:1] + b"\x03" + packed[2:])
 
 
-async def test_when_a_put_has_returned_then_another_process_would_find_it(path: Path) -> None:
+async def test_when_a_put_has_returned_then_another_process_would_find_it(make: MakeSpill) -> None:
     """T1: durable before the original is removed."""
     message = a_message(
         b"\x00\xff",
@@ -103,13 +129,10 @@ async def test_when_a_put_has_returned_then_another_process_would_find_it(path: 
         headers={"a": "ä"},
     )
     put = SpilledMessage(message=message, destination="dead", spilled_at_s=7.5)
-    await SqliteSpill(path).put(put)
+    await make().put(put)
 
-    with sqlite3.connect(path) as connection:
-        rows = connection.execute("SELECT id, destination FROM spilled").fetchall()
-    connection.close()
-    assert rows == [(put.id, "dead")]
-    assert await SqliteSpill(path).all() == [put]
+    assert await make().all() == [put]
+    assert await make().count() == 1
 
 
 async def test_when_nothing_was_spilled_then_reading_makes_no_file(path: Path) -> None:
@@ -123,8 +146,8 @@ async def test_when_nothing_was_spilled_then_reading_makes_no_file(path: Path) -
     assert spill.path == path
 
 
-async def test_when_one_store_claims_then_another_gets_only_the_rest(path: Path) -> None:
-    one, other = SqliteSpill(path), SqliteSpill(path)
+async def test_when_one_store_claims_then_another_gets_only_the_rest(make: MakeSpill) -> None:
+    one, other = make(), make()
     for number in range(5):
         await one.put(spilled(str(number), at_s=number))
 
@@ -137,8 +160,8 @@ async def test_when_one_store_claims_then_another_gets_only_the_rest(path: Path)
     assert third == []
 
 
-async def test_when_a_claim_has_ended_then_another_store_may_have_it(path: Path) -> None:
-    one, other = SqliteSpill(path), SqliteSpill(path)
+async def test_when_a_claim_has_ended_then_another_store_may_have_it(make: MakeSpill) -> None:
+    one, other = make(), make()
     await one.put(spilled("1"))
     await one.claim(now_s=100, lease_s=30, most=10)
 
@@ -147,10 +170,10 @@ async def test_when_a_claim_has_ended_then_another_store_may_have_it(path: Path)
 
 
 async def test_when_the_wall_clock_was_set_back_then_a_claim_lasts_a_lease_at_most(
-    path: Path,
+    make: MakeSpill,
 ) -> None:
     """T1, T6: that of a process that is gone, made a day later than it is now."""
-    spill = SqliteSpill(path)
+    spill = make()
     await spill.put(spilled("1"))
     await spill.claim(now_s=EPOCH_S + 86_400, lease_s=30, most=10)
 
@@ -188,8 +211,8 @@ async def test_when_an_older_release_spilled_then_its_rows_are_read(path: Path) 
     assert await spill.all() == [spilled("1")]
 
 
-async def test_when_many_claim_at_once_then_each_message_goes_to_one(path: Path) -> None:
-    stores = [SqliteSpill(path) for _ in range(8)]
+async def test_when_many_claim_at_once_then_each_message_goes_to_one(make: MakeSpill) -> None:
+    stores = [make() for _ in range(8)]
     for number in range(40):
         await stores[0].put(spilled(str(number)))
 
@@ -197,6 +220,81 @@ async def test_when_many_claim_at_once_then_each_message_goes_to_one(path: Path)
 
     ids = [each.id for claim in claims for each in claim]
     assert len(ids) == len(set(ids)) == 40
+
+
+@pytest.mark.broker
+async def test_when_a_row_in_postgres_has_changed_then_it_says_so_and_keeps_no_other_back(
+    postgres_schema: str,
+) -> None:
+    """R26, T1: as in a file."""
+    spill = PostgresSpill(postgres_schema)
+    for id_ in ("1", "2", "3"):
+        await spill.put(spilled(id_))
+    change = "UPDATE @.spilled SET message = overlay(message PLACING %b FROM {}) WHERE id = %b"
+    packed = pack_checked(spilled("2").message)
+    at = packed.index(b"{}") + 2
+    async with PostgresNonces(postgres_schema) as other:
+        for place, octet, row in ((at, b"|", b"2"), (1, b"\xc1", b"3")):
+            statement = other._tables.statement(change.format(place), "change")
+            await other._tables.call(statement, octet, row)
+
+    with structlog.testing.capture_logs() as lines:
+        whole, changed = await spill.claim(now_s=0, lease_s=1, most=10)
+
+    assert whole == spilled("1")
+    assert "its checksum is" in changed.message.headers[headers.CORRUPTED]
+    assert [line["event"] for line in lines] == ["message.corrupted", "spill.unreadable"]
+    assert await spill.count() == 3
+
+
+@pytest.mark.broker
+async def test_when_texts_hold_what_postgres_has_no_characters_for_then_they_are_spilled_too(
+    postgres_schema: str,
+) -> None:
+    """T1: NUL, and half a surrogate pair."""
+    odd = SpilledMessage(
+        id="a\0\ud800", message=a_message(id="\0"), destination="d\0\udfff", spilled_at_s=1.0
+    )
+    spill = PostgresSpill(postgres_schema)
+
+    await spill.put(odd)
+
+    assert await spill.all() == [odd]
+    await spill.remove([odd.id])
+    assert await spill.count() == 0
+
+
+@pytest.mark.broker
+async def test_when_the_database_cannot_be_reached_then_every_operation_says_so() -> None:
+    spill = pickle.loads(pickle.dumps(PostgresSpill("postgres://me:s3cret@127.0.0.1:9/shop")))
+
+    for operation in (
+        spill.put(spilled("1")),
+        spill.claim(now_s=0, lease_s=1, most=1),
+        spill.remove(["1"]),
+        spill.all(),
+        spill.count(),
+    ):
+        with pytest.raises(StorageFailed) as caught:
+            await operation
+        assert caught.value.path == "postgres://127.0.0.1:9/shop"
+        assert "s3cret" not in f"{caught.value}{spill!r}"
+
+
+@pytest.mark.broker
+async def test_when_an_app_names_a_database_then_its_spill_is_there(
+    postgres: PostgresServer, postgres_schema: str
+) -> None:
+    """And no connection stays behind."""
+    spill = App("memory://", spill=postgres_schema).spill
+    assert isinstance(spill, PostgresSpill)
+    await asyncio.gather(*(spill.put(spilled(str(number))) for number in range(50)))
+
+    assert await spill.count() == 50
+    with psycopg.connect(postgres.url()) as connection:
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pumphouse'"
+        while connection.execute(asked).fetchone() != (0,):
+            connection.rollback()
 
 
 @pytest.fixture
@@ -251,10 +349,10 @@ async def test_when_a_row_cannot_be_read_then_it_stays_and_keeps_no_other_back(p
     assert rows == (2,)
 
 
-async def test_when_a_put_is_cancelled_then_the_write_under_way_still_ends(path: Path) -> None:
-    spill = SqliteSpill(path)
+async def test_when_a_put_is_cancelled_then_the_write_under_way_still_ends(make: MakeSpill) -> None:
+    spill = make()
     putting = asyncio.create_task(spill.put(spilled("1")))
-    await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop, so that the thread has begun
+    await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop, so that the write has begun
 
     putting.cancel()
     await asyncio.wait([putting])

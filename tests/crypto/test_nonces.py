@@ -9,15 +9,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, MutableMapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from pump.crypto import MemoryNonces, SqliteNonces
+from pump.crypto import MemoryNonces, PostgresNonces, SqliteNonces
 from pump.errors import ConfigurationError, StorageFailed
+from pump.message import new_id
 from pump.stores.nonces import NonceMark, NonceStore
+from tests.brokers.postgres_server import PostgresServer
 
 CHILD = Path(__file__).with_name("child_replayer.py")
 ROOT = CHILD.parents[2]
@@ -29,9 +32,18 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "nonces.db"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(
+    params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.broker)],
+)
 async def store(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[NonceStore]:
-    made: NonceStore = MemoryNonces() if request.param == "memory" else SqliteNonces(path)
+    made: NonceStore
+    match request.param:
+        case "memory":
+            made = MemoryNonces()
+        case "sqlite":
+            made = SqliteNonces(path)
+        case _:
+            made = PostgresNonces(request.getfixturevalue("postgres_schema"))
     yield made
     await made.aclose()
 
@@ -125,35 +137,93 @@ async def test_what_is_marked_together_is_marked_whole_and_twice_does_no_harm(
     assert await claim(store, M, "b")
 
 
-@settings(max_examples=25)  # each has a file of its own
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["claim", "done", "release", "wait"]),
-            st.sampled_from([N, M]),
-            st.sampled_from(["a", "b"]),
-        ),
-        max_size=30,
-    )
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["claim", "done", "release", "wait"]),
+        st.sampled_from([N, M]),
+        st.sampled_from(["a", "b"]),
+    ),
+    max_size=30,
 )
-async def test_both_stores_answer_alike(steps: list[tuple[str, bytes, str]]) -> None:
+
+
+async def answer_alike(store: NonceStore, steps: list[tuple[str, bytes, str]]) -> None:
+    memory, now_s = MemoryNonces(), 0.0
+    try:
+        for step, nonce, holder in steps:
+            if step == "wait":
+                now_s += 25.0
+            elif step == "claim":
+                assert await claim(memory, nonce, holder, now_s=now_s) == await claim(
+                    store, nonce, holder, now_s=now_s
+                )
+            else:
+                for each in (memory, store):
+                    await mark(each, nonce, holder, is_done=step == "done", now_s=now_s)
+    finally:
+        await store.aclose()
+
+
+@settings(max_examples=25)  # each has a file of its own
+@given(STEPS)
+async def test_the_stores_answer_alike(steps: list[tuple[str, bytes, str]]) -> None:
     """T6: whatever happens in whatever order."""
     with tempfile.TemporaryDirectory() as folder:
-        memory, sqlite = MemoryNonces(), SqliteNonces(Path(folder) / "nonces.db")
-        now_s = 0.0
-        try:
-            for step, nonce, holder in steps:
-                if step == "wait":
-                    now_s += 25.0
-                elif step == "claim":
-                    assert await claim(memory, nonce, holder, now_s=now_s) == await claim(
-                        sqlite, nonce, holder, now_s=now_s
-                    )
-                else:
-                    for store in (memory, sqlite):
-                        await mark(store, nonce, holder, is_done=step == "done", now_s=now_s)
-        finally:
-            await sqlite.aclose()
+        await answer_alike(SqliteNonces(Path(folder) / "nonces.db"), steps)
+
+
+@pytest.mark.broker
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS)
+async def test_the_store_in_postgres_answers_alike(
+    postgres: PostgresServer, steps: list[tuple[str, bytes, str]]
+) -> None:
+    """T6: the same."""
+    schema = f"steps_{new_id()}"
+    await answer_alike(PostgresNonces(f"{postgres.url()}?schema={schema}"), steps)
+
+
+@pytest.mark.broker
+async def test_the_store_in_postgres_outlives_its_process_and_forgets_what_has_expired(
+    postgres_schema: str,
+) -> None:
+    """T6, R67: closed, or pickled, and opened again; and the table does not grow for ever."""
+    async with PostgresNonces(postgres_schema) as store:
+        await claim(store, M, "a")
+        await mark(store, M, "a", is_done=True)
+        await store.aclose()
+        async with pickle.loads(pickle.dumps(store)) as copy:
+            assert not await claim(copy, M, "a")
+        for number in range(700):
+            await claim(store, number.to_bytes(16), "a", now_s=number * 10.0)
+        await store.aclose()
+
+        rows = await store._tables.call(store._tables.statement("SELECT * FROM @.nonces", "look"))
+
+    assert len(rows) < 300
+
+
+@pytest.mark.broker
+async def test_of_several_machines_that_meet_a_replay_one_accepts_it(postgres_schema: str) -> None:
+    """T6: none of them has opened the schema before."""
+    async with AsyncExitStack() as stack:
+        machines = [
+            await stack.enter_async_context(PostgresNonces(postgres_schema)) for _ in range(4)
+        ]
+        for number in range(25):
+            nonce = number.to_bytes(16)
+            answers = await asyncio.gather(
+                *(claim(each, nonce, f"broker-{n}") for n, each in enumerate(machines))
+            )
+            assert sorted(answers) == [False, False, False, True]
+
+
+@pytest.mark.broker
+async def test_without_its_database_the_store_accepts_nothing_and_says_why() -> None:
+    """T6: an ordinary failure, so the message is tried again."""
+    async with PostgresNonces("postgres://127.0.0.1:9/shop") as store:
+        with pytest.raises(StorageFailed, match=r"postgres://127\.0\.0\.1:9/shop"):
+            await claim(store, N, "a")
 
 
 # -- memory ---------------------------------------------------------------------------------

@@ -52,14 +52,14 @@ class Ledger:
     effects: list[str] | None = None
     """What handlers have written, in the same database, where there are any: then it is this that
     counts, and not what the broker accepted."""
+    _waiting: set[str] = attrs.field(factory=set)
     _open: dict[tuple[int, str], Unit] = attrs.field(factory=dict)
     _units: list[Unit] = attrs.field(factory=list)
 
     @property
     def waiting_count(self) -> int:
-        """How many messages may yet arrive."""
-        gone = sum(how == "rolled back" for how in self.told.values())
-        return len(self.intents) - gone - len(self.arrived)
+        """How many messages of transactions that are known to have committed are on their way."""
+        return len(self._waiting)
 
     def intend(self, life: int, orders: Iterable[tuple[str, str | None, int]]) -> None:
         """A life is about to begin a transaction with these."""
@@ -67,9 +67,11 @@ class Ledger:
             assert id_ not in self.intents, f"{id_} is a name that was given twice"
             self.intents[id_] = Intent(life, group, place)
 
-    def tell(self, ids: Iterable[str], how: str) -> None:
+    def tell(self, ids: Collection[str], how: str) -> None:
         """A life was told what became of them."""
         self.told |= dict.fromkeys(ids, how)
+        if how == "committed":
+            self._waiting |= set(ids) - self.arrived
 
     # Relays.
 
@@ -85,11 +87,12 @@ class Ledger:
         for id_ in ids:
             unit.ids.append(id_)
             self.arrivals.append((id_, unit))
-            self.arrived.add(id_)
+            self.handle(id_)
 
     def handle(self, id_: str) -> None:
-        """A handler has done its work."""
+        """A message is where it was to arrive."""
         self.arrived.add(id_)
+        self._waiting.discard(id_)
 
     def settle(self, life: int, queue: str) -> None:
         """A relay knows that its rows are gone."""
@@ -133,7 +136,7 @@ class Ledger:
     @property
     def double_count(self) -> int:
         """Messages that the broker accepted more than once, each counted as often."""
-        return len(self.arrivals) - len(self.arrived)
+        return len(self.arrivals) - len({id_ for id_, _ in self.arrivals})
 
     def complaints(self, committed: Collection[str]) -> list[str]:
         """What must not be, given the rows that the database has in the end."""

@@ -30,7 +30,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from gateways.memory import MemoryGateway
-from handlers import OnceOnly
+from handlers import OnceOnly, PostgresInbox
 from pump import App, Command
 from pump.capabilities import Capabilities
 from pump.errors import ConnectionFailed, GatewayError
@@ -419,13 +419,18 @@ async def relay(order: dict[str, Any], line: Line) -> None:
 
 async def work(order: dict[str, Any], line: Line) -> None:
     """What `pump run` does: relay, and handle what arrives, each effect with its mark."""
-    from pump.stores.postgres_inbox import PostgresInbox
-
     inbox = PostgresInbox(f"{order['url']}?schema={SCHEMA}")
+
+    @asynccontextmanager
+    async def on_its_own() -> AsyncIterator[psycopg.AsyncConnection]:
+        async with await psycopg.AsyncConnection.connect(order["url"]) as connection:
+            yield connection
+
+    begin = on_its_own if order["bug"] == "no inbox" else inbox.transaction
 
     async def take(placed: Placed) -> None:
         line.step("handle")
-        async with inbox.transaction() as connection:
+        async with begin() as connection:
             await connection.execute("INSERT INTO effects VALUES (%s)", [placed.id])
             line.step("commit of the effect")
         line.say(handled=placed.id)
@@ -434,7 +439,7 @@ async def work(order: dict[str, Any], line: Line) -> None:
     app = App(
         f"{order['url']}?schema={SCHEMA}_queues",
         outbox=_outbox(order, line),
-        middleware=[OnceOnly(inbox, lease=LEASE)],
+        middleware=[OnceOnly(inbox, lease=LEASE)] if order["bug"] != "no inbox" else [],
     )
     app.register(Placed, take)
     for number in range(order["queues"]):
@@ -473,7 +478,14 @@ class _DeafLine(Line):
 def warm_up(order: dict[str, Any]) -> None:
     """Live each kind of life for a moment."""
     for number, (role, library) in enumerate(order["warm_up"]):
-        own = {**order, "number": f"warm-{number}", "library": library, "slot": 0, "place": 1}
+        own = {
+            **order,
+            "number": f"warm-{number}",
+            "library": library,
+            "slot": 0,
+            "place": 1,
+            "until_empty": False,
+        }
         with suppress(TimeoutError):
             uvloop.run(asyncio.wait_for(ROLES[role](own, _DeafLine()), 0.3))
 
