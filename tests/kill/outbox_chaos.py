@@ -383,8 +383,11 @@ class Chaos:
                 "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
                 "ORDER BY backend_type = 'client backend' DESC, random()"
             )
-            [process] = others.fetchone() or (0,)
-            os.kill(process, signal.SIGKILL)
+            for [process] in others:
+                # It may have ended by itself meanwhile.
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+                    break
             with suppress(psycopg.OperationalError):
                 while True:
                     own.execute("SELECT 1")

@@ -95,8 +95,9 @@ class Ledger:
         self._waiting.discard(id_)
 
     def settle(self, life: int, queue: str) -> None:
-        """A relay knows that its rows are gone."""
-        self._open.pop((life, queue)).is_settled = True
+        """A relay knows that its rows are gone; where the broker did not answer, they are not."""
+        unit = self._open.pop((life, queue))
+        unit.is_settled = unit.cut_by != "the broker"
 
     def fault(self, life: int, queue: str) -> None:
         """The broker did not answer a relay, or refused it."""
