@@ -300,6 +300,9 @@ _AT_LEAST = (
     _ratio("Pumphouse RabbitMQ to dramatiq", 1.0, "rabbitmq-pump", "rabbitmq-dramatiq"),
     _ratio("Pumphouse RabbitMQ to Celery", 1.0, "rabbitmq-pump", "rabbitmq-celery"),
     _ratio("Pumphouse NATS to FastStream", 1.0, "nats-pump", "nats-faststream"),
+    _Goal(
+        "Outbox, one relay", 5_000.0, "msg/s", _each("outbox-relay-memory", lambda each: each.rate)
+    ),
     _ratio(
         "The pump on Spark, local[2], to two processes", 0.8, "spark-local-2", "spark-processes-2"
     ),
@@ -349,6 +352,12 @@ _AT_MOST = (
         10.0,
         "ms",
         _each("latency-pump-local", lambda each: each.figures["receiving_p99_ms"]),
+    ),
+    _Goal(
+        "Outbox, commit to broker, p99 at 500 msg/s",
+        50.0,
+        "ms",
+        _each("outbox-latency-memory", lambda each: each.figures["p99_ms"]),
     ),
     _pending(
         "pump local, memory with a million pending",

@@ -31,6 +31,7 @@ class Group(StrEnum):
     S3 = "S3"
     RABBITMQ = "RabbitMQ"
     NATS = "NATS JetStream"
+    OUTBOX = "Outbox"
 
     @property
     def key(self) -> str:
@@ -559,6 +560,47 @@ _BROKERS = (
 )
 # fmt: on
 
+# The outbox: a PostgreSQL of its own each time.
+
+
+def _outbox(
+    name: str, title: str, function: str, share: float, note: str = "", **options: str | float
+) -> Contender:
+    return Contender(
+        f"outbox-{name}",
+        title,
+        Group.OUTBOX,
+        f"contenders.outbox:{function}",
+        share=share,
+        needs="pumphouse[postgres,local] and PostgreSQL",
+        max_rounds=3,
+        warms_up_itself=True,
+        options=options,
+        note=note,
+    )
+
+
+# fmt: off
+OUTBOX_POSTS = tuple(
+    _outbox(f"{name}-{connections}", f"{title}, {connections} at once", "run_posting",
+            0.04 if connections == 1 else 0.16, note, posts=posts, connections=connections)
+    for connections in (1, 8)
+    for name, title, posts, note in (
+        ("bare", "a row", "", ""),
+        ("post", "a row and a post", "told", ""),
+        ("silent", "the same, relays are not told", "silently", "notify=False"),
+    )
+)
+# fmt: on
+OUTBOX_RELAYS = tuple(
+    _outbox(f"relay-{gateway}", f"to {gateway}://", "run_relay", 1.0, gateway=gateway)
+    for gateway in ("memory", "local", "postgres")
+)
+OUTBOX_LATENCY = tuple(
+    _outbox(f"latency-{gateway}", f"to {gateway}://", "run_latency", 0.2, gateway=gateway)
+    for gateway in ("memory", "local", "postgres")
+)
+
 CONTENDERS = (
     *(*_MEMORY, *_DURABLE, *_OVERHEAD, _FLATNESS),
     *(each for series in GROWTH_SERIES.values() for each in series),
@@ -568,6 +610,7 @@ CONTENDERS = (
     *(*SPARK_PUMPS, *SPARK_REPORTS),
     *(*S3_NEAR, *S3_FAR),
     *_BROKERS,
+    *(*OUTBOX_POSTS, *OUTBOX_RELAYS, *OUTBOX_LATENCY),
 )
 BY_NAME = {contender.name: contender for contender in CONTENDERS}
 

@@ -28,6 +28,9 @@ from .aims import (
 from .catalogue import (
     GROWTH_SERIES,
     LATENCY_CONTENDERS,
+    OUTBOX_LATENCY,
+    OUTBOX_POSTS,
+    OUTBOX_RELAYS,
     S3_FAR,
     S3_NEAR,
     SERVER_LATENCY,
@@ -103,6 +106,9 @@ def measured_grids(results: Results) -> list[Grid]:
         _s3_near_grid(results),
         _s3_far_grid(results),
         _flatness_grid(results),
+        _outbox_posts_grid(results),
+        _outbox_relays_grid(results),
+        _outbox_latency_grid(results),
     ]
     return [grid for grid in made if grid.lines]
 
@@ -437,3 +443,45 @@ def _s3_far_grid(results: Results) -> Grid:
     )
     title = "Queues on S3, 60 ms away: send, then receive, handle, ack"
     return _grid(title, head, S3_FAR, results, cells)
+
+
+# The outbox.
+
+
+def _outbox_posts_grid(results: Results) -> Grid:
+    def cells(contender: Contender, readings: Sequence[Reading]) -> Line:
+        row = row_of(contender.name, readings)
+        at_once = float(contender.options["connections"])
+        return (
+            f"{row.messages:,}",
+            f"{row.rate.median:,.0f}",
+            f"{at_once / row.rate.median * 1e6:,.0f}",
+            f"{row.cpu_us.median:,.0f}",
+        )
+
+    head = ("Transactions", "count", "a second", "µs each", "CPU µs each", "")
+    return _grid("Outbox: posting in a transaction", head, OUTBOX_POSTS, results, cells)
+
+
+def _outbox_relays_grid(results: Results) -> Grid:
+    def cells(contender: Contender, readings: Sequence[Reading]) -> Line:
+        row = row_of(contender.name, readings)
+        return f"{row.messages:,}", f"{row.rate.median:,.0f}", f"{row.cpu_us.median:,.0f}"
+
+    head = ("Relay", "messages", "msg/s", "CPU µs/msg", "")
+    return _grid("Outbox: what waits, through one relay", head, OUTBOX_RELAYS, results, cells)
+
+
+def _outbox_latency_grid(results: Results) -> Grid:
+    def cells(contender: Contender, readings: Sequence[Reading]) -> Line:
+        row = row_of(contender.name, readings)
+        shares = ("p50_ms", "p99_ms", "p99.9_ms")
+        return (
+            f"{row.messages:,}",
+            *(f"{median(each.figures[share] for each in readings):.1f}" for share in shares),
+            f"{row.cpu_us.median:,.0f}",
+        )
+
+    head = ("Relay", "messages", "p50 ms", "p99 ms", "p99.9 ms", "CPU µs/msg", "")
+    title = "Outbox: from commit to broker at 500 msg/s"
+    return _grid(title, head, OUTBOX_LATENCY, results, cells)

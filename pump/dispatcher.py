@@ -63,7 +63,9 @@ class Dispatcher:
         self._drain_asked = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping_now = False
-        self._idle_detector = IdleDetector(self.performers, runtime.gateway, self._clock)
+        self._idle_detector = IdleDetector(
+            self.performers, runtime.gateway, self._clock, runtime.outbox
+        )
 
     @property
     def runtime(self) -> Runtime:
@@ -182,7 +184,8 @@ class Dispatcher:
             raise ExceptionGroup("several pumps stopped", failures)
 
     async def wait_until_empty(self) -> None:
-        """Return once every subscribed queue is empty and nothing is in flight.
+        """Return once every subscribed queue is empty, nothing waits for it in the outbox, and
+        nothing is in flight.
 
         Other processes may fill and empty the queues too, so the broker is asked now and then.
         A broker that is away is waited for; `AccessDenied` is raised. The queue of a paused

@@ -28,9 +28,10 @@ once. While the whole app drains, all but scaling is refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -42,6 +43,9 @@ from .observability import vocabulary
 from .observability.log import get_logger
 from .ports import Gateway
 from .subscription import Subscription
+
+if TYPE_CHECKING:
+    from .outbox.store import RelaySource
 
 STEADY_S = 60.0
 """A pump that has run this long is not failing any more: the next backoff starts anew."""
@@ -149,8 +153,16 @@ _GONE = (PumpState.DRAINED, PumpState.STOPPED)
 class IdleDetector:
     """Watches the queues of some performers."""
 
-    def __init__(self, performers: Sequence[Performer], gateway: Gateway, clock: Clock) -> None:
+    def __init__(
+        self,
+        performers: Sequence[Performer],
+        gateway: Gateway,
+        clock: Clock,
+        outbox: RelaySource | None = None,
+    ) -> None:
+        """What waits in the `outbox` for one of the queues is as good as in it."""
         self._performers = performers
+        self._outbox = outbox
         self._admin = gateway.admin()
         self._looks = looks_needed(gateway)
         self._clock = clock
@@ -180,6 +192,9 @@ class IdleDetector:
     async def _are_empty(self) -> bool:
         awaited = [each for each in self._performers if each.state not in _GONE]
         worked_on = {each.subscription.queue for each in awaited if not _is_paused(each)}
+        # Before the queues: what was relayed meanwhile is found there.
+        if await self._wait_in_outbox(worked_on):
+            return False
         for queue in worked_on:
             if await self._may_have_messages(queue):
                 return False
@@ -189,6 +204,14 @@ class IdleDetector:
                 self._warn(each)
                 return False
         return True
+
+    async def _wait_in_outbox(self, queues: Collection[str]) -> bool:
+        if self._outbox is None:
+            return False
+        try:
+            return not set(queues).isdisjoint(await self._outbox.destinations())
+        except GatewayError:
+            return True
 
     async def _may_have_messages(self, queue: str) -> bool:
         try:
