@@ -30,7 +30,7 @@ import attrs
 
 from ..backoff import RECONNECT, UNREACHABLE, Backoff
 from ..clock import Clock
-from ..errors import ConnectionFailed, PumpError, Throttled, text_of
+from ..errors import ConnectionFailed, PumpError, SendFailed, Throttled, text_of
 from ..message import Message
 from ..observability import vocabulary
 from ..observability.log import get_logger
@@ -173,6 +173,8 @@ class _Destination:
         self._stand_by_count = 0
         self._resting: dict[int, tuple[float, int | None]] = {}
         """Until when rows that were refused are left alone, and their lanes."""
+        self._set_aside: dict[str, str] = {}
+        """Messages that the last turn has set aside, and why."""
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -189,6 +191,9 @@ class _Destination:
         turn = await self._turn(ids)
         if self._fault is not None:
             raise self._fault
+        aside = [(id_, why) for id_, why in self._set_aside.items() if id_ in ids]
+        if aside:
+            raise SendFailed(self._name, tuple((id_, PumpError(why)) for id_, why in aside))
         if turn is _Turn.TAKEN or self._resting:
             await self._clock.sleep(_STAND_BY.delay_s(1, self._clock.chance()))
 
@@ -244,6 +249,7 @@ class _Destination:
                 count=len(relayed.sent),
                 lag_s=round(lag_s, 3),
             )
+        self._set_aside = {row.id: reason for row, reason in relayed.set_aside}
         for row, reason in relayed.set_aside:
             counters.add(vocabulary.OUTBOX_SET_ASIDE, queue=self._name)
             _log.error(
