@@ -111,6 +111,8 @@ def _print(finding: Finding) -> None:
 _PATIENCE_S = 10.0
 _EACH_S = 2.0
 """What a subscription adds: an examination may take several calls for each."""
+_OLD_S = 60.0
+"""How long a message waits in an outbox at most where its destination takes messages."""
 
 
 async def gateway_findings(app: App, observed: Mapping[str, HandlerTimes]) -> list[Finding]:
@@ -120,12 +122,31 @@ async def gateway_findings(app: App, observed: Mapping[str, HandlerTimes]) -> li
     try:
         async with SYSTEM_CLOCK.timeout(patience_s), app:
             found = await _examined(app, where, observed)
-            return found + _support(app) + _leases(app, observed)
+            return found + _support(app) + _leases(app, observed) + await _outbox(app)
     except TimeoutError:
         remedy = "check the address, the network and the broker"
         return [error("gateway", f"{where} did not answer in {patience_s:g} s", remedy)]
     except PumpError as fault:
         return [error_from("gateway", fault)]
+
+
+async def _outbox(app: App) -> list[Finding]:
+    """Look for what was set aside, and for what waits without a relay."""
+    if app.outbox is None:
+        return []
+    stats = await app.outbox.stats()
+    aside, waiting = (
+        sum(getattr(each, name) for each in stats) for name in ("set_aside", "waiting")
+    )
+    oldest_s = max((each.oldest_age_s or 0.0 for each in stats), default=0.0)
+    if aside:
+        remedy = "pump outbox MODULE:APP says why; then --retry or --drop"
+        return [warning("outbox", f"{aside:,} message(s) were set aside", remedy)]
+    if oldest_s > _OLD_S:
+        detail = f"{waiting:,} message(s) wait, the oldest for {format_duration(oldest_s)}"
+        remedy = "run the app, or pump relay; its log says which destination is in trouble"
+        return [warning("outbox", detail, remedy)]
+    return [ok("outbox", f"{waiting:,} message(s) wait")]
 
 
 async def spill_findings(app: App) -> list[Finding]:

@@ -19,7 +19,7 @@ What a task does after a turn:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from enum import Enum, auto
@@ -30,14 +30,13 @@ import attrs
 
 from ..backoff import RECONNECT, UNREACHABLE, Backoff
 from ..clock import Clock
-from ..errors import ConnectionFailed, Throttled, text_of
+from ..errors import ConnectionFailed, PumpError, SendFailed, Throttled, text_of
 from ..message import Message
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..observability.telemetry import Counters
-from ..posting import Poster
 from .sending import send_batch
-from .store import Outbox, Relayed, Take
+from .store import Outbox, Relayed, RowsWanted
 
 _log = get_logger("pump.outbox")
 MAX_COUNT: Final = 1_000
@@ -50,6 +49,10 @@ _REST: Final = Backoff(initial=timedelta(seconds=1), maximum=timedelta(minutes=1
 """For a row that was refused alone, for a reason that may not last."""
 _STAND_BY: Final = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=4), jitter=0.5)
 _MAX_IDLE_TURNS: Final = 2
+
+
+Forward = Callable[[str, Sequence[Message], float], Awaitable[object]]
+"""Sends ready-made messages to a queue with a delay, in seconds."""
 
 
 class _Turn(Enum):
@@ -65,7 +68,7 @@ class _Shared:
     """What the destinations of one relay have in common."""
 
     outbox: Outbox
-    poster: Poster
+    forward: Forward
     clock: Clock
     counters: Counters
     draining: asyncio.Event = attrs.field(factory=asyncio.Event)
@@ -77,8 +80,10 @@ class _Shared:
 class Relay:
     """Relays one outbox through one app's gateway, until drained."""
 
-    def __init__(self, outbox: Outbox, poster: Poster, *, clock: Clock, counters: Counters) -> None:
-        self._shared = _Shared(outbox=outbox, poster=poster, clock=clock, counters=counters)
+    def __init__(
+        self, outbox: Outbox, forward: Forward, *, clock: Clock, counters: Counters
+    ) -> None:
+        self._shared = _Shared(outbox=outbox, forward=forward, clock=clock, counters=counters)
         self._outbox = outbox
         self._clock = clock
         self._destinations: dict[str, _Destination] = {}
@@ -148,7 +153,7 @@ class Relay:
     async def _prune(self) -> None:
         while True:
             # What cannot be pruned now can be later; trouble with the database is said by `_look`.
-            with suppress(Exception):
+            with suppress(PumpError, OSError):
                 await self._outbox.prune()
             await self._clock.sleep(_PRUNE_S)
 
@@ -168,6 +173,8 @@ class _Destination:
         self._stand_by_count = 0
         self._resting: dict[int, tuple[float, int | None]] = {}
         """Until when rows that were refused are left alone, and their lanes."""
+        self._set_aside: dict[str, str] = {}
+        """Messages that the last turn has set aside, and why."""
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -184,6 +191,9 @@ class _Destination:
         turn = await self._turn(ids)
         if self._fault is not None:
             raise self._fault
+        aside = [(id_, why) for id_, why in self._set_aside.items() if id_ in ids]
+        if aside:
+            raise SendFailed(self._name, tuple((id_, PumpError(why)) for id_, why in aside))
         if turn is _Turn.TAKEN or self._resting:
             await self._clock.sleep(_STAND_BY.delay_s(1, self._clock.chance()))
 
@@ -212,11 +222,11 @@ class _Destination:
         self._recover()
         return _Turn.DONE if batch.is_all else _Turn.MORE
 
-    def _take(self, ids: Sequence[str] | None) -> Take:
+    def _take(self, ids: Sequence[str] | None) -> RowsWanted:
         now_s = self._clock.now_s()
         self._resting = {at: rest for at, rest in self._resting.items() if rest[0] > now_s}
         lanes = {lane for _, lane in self._resting.values() if lane is not None}
-        return Take(
+        return RowsWanted(
             destination=self._name,
             max_count=self._max_count,
             without=list(self._resting),
@@ -226,7 +236,7 @@ class _Destination:
 
     async def _send(self, messages: Sequence[Message], delay_s: float) -> None:
         async with self._clock.timeout(SEND_S):
-            await self._shared.poster.forward(self._name, messages, delay_s=delay_s)
+            await self._shared.forward(self._name, messages, delay_s)
 
     def _note(self, relayed: Relayed) -> None:
         counters = self._shared.counters
@@ -239,6 +249,7 @@ class _Destination:
                 count=len(relayed.sent),
                 lag_s=round(lag_s, 3),
             )
+        self._set_aside = {row.id: reason for row, reason in relayed.set_aside}
         for row, reason in relayed.set_aside:
             counters.add(vocabulary.OUTBOX_SET_ASIDE, queue=self._name)
             _log.error(

@@ -133,3 +133,25 @@ def test_an_app_without_an_outbox_is_told_the_remedy(
 
     assert result.exit_code == 3
     assert "App(outbox=" in result.stderr
+
+
+def test_doctor_says_what_was_set_aside(pump: Pump, shop: Path) -> None:
+    set_one_aside()
+
+    findings = json.loads(pump("doctor", "shop:app", "--json").stdout)["findings"]
+
+    [found] = [each for each in findings if each["subject"] == "outbox"]
+    assert found["level"] == "warning"
+    assert "1 message(s) were set aside" in found["detail"]
+    assert "--retry" in found["remedy"]
+
+
+def test_doctor_says_what_waits_without_a_relay(pump: Pump, shop: Path) -> None:
+    with closing(sqlite3.connect("shop.db")) as connection, connection:
+        connection.execute("UPDATE pumphouse_outbox SET posted_at_s = posted_at_s - 3600")
+
+    findings = json.loads(pump("doctor", "shop:app", "--json").stdout)["findings"]
+
+    [found] = [each for each in findings if each["subject"] == "outbox"]
+    assert "2 message(s) wait, the oldest for 1h" in found["detail"]
+    assert "pump relay" in found["remedy"]

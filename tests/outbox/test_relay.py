@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from pump import App
-from pump.errors import ConnectionFailed, MessageTooLarge, PumpError, QueueNotFound
+from pump.clock import SYSTEM_CLOCK
+from pump.errors import (
+    ConnectionFailed,
+    MessageTooLarge,
+    PumpError,
+    QueueNotFound,
+    SendFailed,
+)
 from pump.message import Message
 from pump.observability import vocabulary
 from pump.posting import PostOptions
@@ -306,6 +314,26 @@ async def test_when_a_relay_is_cancelled_during_a_send_then_the_next_one_sends_i
     assert gateway.numbers() == [1]
 
 
+async def test_when_a_relay_is_cancelled_at_any_moment_then_nothing_is_lost(place: Place) -> None:
+    gateway = RecordingGateway()
+    app = an_app(gateway, outbox := place.outbox())
+
+    async with app:
+        await write(place, app, *range(20))
+        for tick_count in range(0, 100, 4):
+            running = asyncio.create_task(app.relay().run())
+            for _ in range(tick_count):
+                await SYSTEM_CLOCK.sleep(0.0005)
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+            assert running.cancelled()
+        async with relaying(app):
+            await until_empty(outbox)
+
+    assert set(gateway.numbers()) == set(range(20))
+
+
 async def test_when_a_relay_drains_then_what_is_being_sent_is_settled(place: Place) -> None:
     gateway = RecordingGateway()
     sending, answered = asyncio.Event(), asyncio.Event()
@@ -400,3 +428,21 @@ async def test_when_it_cannot_be_cleared_then_the_error_says_why_and_it_waits(
         [stats] = await outbox.stats()
 
     assert stats.waiting == 1
+
+
+async def test_when_what_is_cleared_is_set_aside_then_the_error_says_why(place: Place) -> None:
+    gateway = RecordingGateway()
+    gateway.refuse = Refusing(1, error=MessageTooLarge("orders", 9, 8))
+    app = an_app(gateway, outbox := place.outbox())
+
+    async with app:
+        async with place.transaction() as transaction:
+            ids = [
+                await app.processor.deposit(Order(number=each), transaction=transaction)
+                for each in (1, 2)
+            ]
+        with pytest.raises(SendFailed, match="MessageTooLarge"):
+            await app.processor.clear(ids)
+        assert [each.id for each in await outbox.set_aside()] == ids[:1]
+
+    assert gateway.numbers() == [2]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 
 import psycopg
 import pytest
 
-from pump.clock import SYSTEM_CLOCK
 from pump.errors import AccessDenied, ConfigurationError
 from pump.message import Message
 from pump.outbox import PostgresOutbox, postgres as module
@@ -110,28 +108,6 @@ async def test_when_a_relay_is_frozen_then_another_one_takes_over(
 
     assert frozen.numbers() == [1]
     assert frozen.sent[0].message.deduplication_id == alive.sent[0].message.deduplication_id
-
-
-async def test_when_a_relay_is_cancelled_at_any_moment_then_nothing_is_lost(
-    postgres_place: PostgresPlace,
-) -> None:
-    gateway = RecordingGateway()
-    await commit(postgres_place, gateway, *range(20))
-    app = an_app(gateway, outbox := postgres_place.outbox())
-
-    async with app:
-        for turn_count in range(0, 120, 3):
-            running = asyncio.create_task(app.relay().run())
-            for _ in range(turn_count):
-                await SYSTEM_CLOCK.sleep(0.0005)
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
-            assert running.cancelled()
-        async with relaying(app):
-            await until_empty(outbox)
-
-    assert set(gateway.numbers()) == set(range(20))
 
 
 async def test_when_the_server_restarts_then_the_relay_goes_on(
