@@ -60,7 +60,10 @@ class Inbox(Protocol):
     """
 
     async def claim(self, key: str, *, owner: str, now_s: float, lease_s: float) -> Claim:
-        """Take the key for `lease_s` if it is free. Of any number of callers, one is given it."""
+        """Take the key for `lease_s` if it is free. Of any number of callers, one is given it.
+
+        Asked again by the owner of a claim, which does not happen, a store may answer either way.
+        """
 
     async def extend(self, key: str, *, owner: str, now_s: float, lease_s: float) -> bool:
         """Hold a claim for `lease_s` from now; False when it is no longer the owner's."""

@@ -61,9 +61,11 @@ asked AS MATERIALIZED (
         CAST(%b AS bytea[]), CAST(%b AS bytea[]), CAST(%b AS float8[]), CAST(%b AS float8[])
     ) AS a (key, owner, now_s, lease_s)
 )"""
+# A claim that is its owner's already was made by this statement, whose answer was lost.
 _CLAIM: Final = f"""
 WITH {_ASKED}, known AS MATERIALIZED (
-    SELECT a.*, i.is_done, i.expires_at_s, i.lease_s AS longest_s
+    SELECT a.*, i.is_done, i.expires_at_s, i.lease_s AS longest_s,
+        i.owner = a.owner AND NOT i.is_done AS is_own
     FROM asked a LEFT JOIN LATERAL (
         SELECT * FROM @.inbox WHERE key = a.key OFFSET 0
     ) i ON true
@@ -85,7 +87,8 @@ WITH {_ASKED}, known AS MATERIALIZED (
     RETURNING key
 )
 SELECT k.key, EXISTS (SELECT FROM taken t WHERE t.key = k.key)
-    OR EXISTS (SELECT FROM made m WHERE m.key = k.key),
+    OR EXISTS (SELECT FROM made m WHERE m.key = k.key)
+    OR coalesce(k.is_own AND k.expires_at_s > k.now_s, false),
     k.is_done, k.expires_at_s - k.now_s, k.longest_s
 FROM known k
 """

@@ -7,12 +7,12 @@ can be one transaction (`PostgresInbox.transaction`), which is as close to exact
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..errors import ConfigurationError, PumpError, StorageFailed
+from ..errors import ConfigurationError, ConnectionFailed, PumpError, StorageFailed
 from ..postgres.arrays import doubles, octets
 from ..postgres.database import Database, Statement
 from ..postgres.schema import named
@@ -123,9 +123,10 @@ class PostgresInbox:
             )
         await self._tables.opened()
         database = await self._work.opened()
-        async with self._lent(database) as connection:
+        async with AsyncExitStack() as stack:
+            now_s = context.clock.time_s()
+            connection, transaction = await self._begin(database, stack, held, now_s)
             try:
-                transaction = await self._begin(database, connection, held, context.clock.time_s())
                 self._rows.lock(held)
                 with _as_it_was(connection):
                     yield connection
@@ -134,32 +135,39 @@ class PostgresInbox:
                     await self._mark(database, connection, held, now_s, transaction)
                     await database.execute(connection, _COMMIT, ())
             except BaseException:
+                # Its locks are to be gone when the claim is released.
                 await to_the_end(_roll_back(database, connection))
                 raise
             finally:
                 self._rows.unlock(held)
             held.is_recorded = True
 
-    @asynccontextmanager
-    async def _lent(self, database: Database) -> AsyncIterator[Any]:
-        lent = database.lent()
+    async def _begin(
+        self, database: Database, stack: AsyncExitStack, held: Held, now_s: float
+    ) -> tuple[Any, str]:
+        """A connection with a transaction that has locked the claim's row, and its number."""
         with self._work.translated():
-            connection = await lent.__aenter__()
+            try:
+                connection = await stack.enter_async_context(database.lent())
+                await database.execute(connection, _BEGIN, ())
+            except ConnectionFailed:
+                # Found lost, as all are after the server's restart: another one is made at once.
+                await stack.aclose()
+                connection = await stack.enter_async_context(database.lent())
+                await database.execute(connection, _BEGIN, ())
         try:
-            yield connection
-        finally:
-            await lent.__aexit__(None, None, None)
+            return connection, await self._fence(database, connection, held, now_s)
+        except BaseException:
+            await to_the_end(_roll_back(database, connection))
+            raise
 
-    async def _begin(self, database: Database, connection: Any, held: Held, now_s: float) -> str:
-        """The number of the transaction, once the claim's row is locked in it."""
+    async def _fence(self, database: Database, connection: Any, held: Held, now_s: float) -> str:
         fence = self._statement(FENCE, "fence")
         while True:
             with self._work.translated():
-                await database.execute(connection, _BEGIN, ())
                 rows = await database.execute(connection, fence, self._rows.fence(held, now_s))
-                if rows:
-                    return self._rows.transaction_of(held, rows[0])
-                await database.execute(connection, _ROLLBACK, ())
+            if rows:
+                return self._rows.transaction_of(held, rows[0])
             # The claim ran out and was pruned: taken again, or another's by now.
             await self.claim(held.key, owner=held.owner, now_s=now_s, lease_s=held.lease_s)
 
@@ -193,7 +201,6 @@ def _as_it_was(connection: Any) -> Iterator[None]:
 
 
 async def _roll_back(database: Database, connection: Any) -> None:
-    """Undo it now, so that its locks are gone when the claim is released."""
     if not connection.closed and connection.info.transaction_status:
         with suppress(PumpError):
             await database.execute(connection, _ROLLBACK, ())

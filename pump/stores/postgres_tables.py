@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
 from ..clock import SYSTEM_CLOCK
-from ..errors import ConfigurationError, PumpError, QueueNotFound, StorageFailed
+from ..errors import ConfigurationError, ConnectionFailed, PumpError, QueueNotFound, StorageFailed
 from ..postgres.database import Database, Statement
 from ..postgres.schema import Component, named
 from ..postgres.settings import PostgresSettings
@@ -23,6 +23,9 @@ NOW_S: Final = "extract(epoch FROM clock_timestamp())::float8"
 """The server's time in SQL, as all stores have it."""
 _BY_INDEX: Final = "SET enable_seqscan = off"
 """A plan that is kept must be good when a table that was empty is not any more."""
+
+_SOON_S: Final = 1.0
+"""A statement that failed as soon as this was refused by its connection, and did not time out."""
 
 
 def settings_from(where: str | PostgresSettings) -> PostgresSettings:
@@ -57,10 +60,19 @@ class PostgresTables:
         return Statement(named(sql, self.settings.schema), operation)
 
     async def call(self, statement: Statement, *arguments: object) -> list[Sequence[Any]]:
-        """The rows of a statement. Cancelled, it goes on in the background."""
+        """The rows of a statement, which may be run twice: where a connection is found lost, as all
+        are after the server's restart, another one is made at once. Cancelled, it goes on in the
+        background.
+        """
         database = await self.opened()
+        begun_s = SYSTEM_CLOCK.now_s()
         with self.translated():
-            return await database.call(statement, *arguments)
+            try:
+                return await database.call(statement, *arguments)
+            except ConnectionFailed:
+                if SYSTEM_CLOCK.now_s() - begun_s > _SOON_S:
+                    raise
+                return await database.call(statement, *arguments)
 
     async def opened(self) -> Database:
         """The connections, with the tables made or checked as asked for."""
@@ -82,6 +94,8 @@ class PostgresTables:
         if self._loop is asyncio.get_running_loop():
             async with self._turn:
                 await self._database.aclose()
+        else:
+            self._database.abandon()
 
     @contextmanager
     def translated(self) -> Iterator[None]:

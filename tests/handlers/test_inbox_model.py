@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -17,8 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from handlers import MemoryInbox, SqliteInbox
+from handlers import MemoryInbox, PostgresInbox, SqliteInbox
+from pump.message import new_id
 from pump.stores.inbox import AlreadyDone, Busy, Claimed, Inbox
+from tests.brokers.postgres_server import PostgresServer
 
 LEASE_S, RETENTION_S = 30.0, 86_400.0
 keys = st.sampled_from(["k1", "k2"])
@@ -52,7 +55,7 @@ class InboxModel(RuleBasedStateMachine):
         if row is None:
             assert claim == Claimed()
             self.rows[key] = (owner, False, self.now_s + LEASE_S)
-        else:
+        elif row[:2] != (owner, False) or claim != Claimed():
             assert claim == (AlreadyDone() if row[1] else Busy(row[2]))
 
     @rule(key=keys, owner=owners)
@@ -81,7 +84,7 @@ class InboxModel(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.now_s += seconds
 
-    @precondition(lambda self: isinstance(self.inbox, SqliteInbox))
+    @precondition(lambda self: not isinstance(self.inbox, MemoryInbox))
     @rule()
     def restart(self) -> None:
         self.call(self.inbox.aclose())
@@ -121,3 +124,25 @@ def test_the_sqlite_inbox_does_what_its_table_says_across_restarts() -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     run_state_machine_as_test(SqliteModel, settings=few)
+
+
+@pytest.mark.broker
+def test_the_postgres_inbox_does_what_its_table_says_across_restarts(
+    postgres: PostgresServer,
+) -> None:
+    class PostgresModel(InboxModel):
+        def __init__(self) -> None:
+            self.url = f"{postgres.url()}?schema=model_{new_id()}"
+            super().__init__()
+
+        def make(self) -> Inbox:
+            retention = timedelta(seconds=RETENTION_S)
+            return PostgresInbox(self.url, retention=retention, time_of="caller")
+
+    few = settings(
+        max_examples=20,
+        stateful_step_count=30,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    run_state_machine_as_test(PostgresModel, settings=few)

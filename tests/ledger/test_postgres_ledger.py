@@ -88,7 +88,7 @@ async def test_when_the_answer_to_a_commit_is_lost_then_its_rows_are_there_once(
     async with TcpProxy(postgres.port) as proxy:
         table = table_of(f"{postgres.url(port=proxy.port)}?schema={schema}")
         await asyncio.to_thread(table.append, [a_row(message_id="m-0")])
-        proxy.sever_at_answer_to(b"COMMIT")
+        proxy.sever_at_answer_to(b"COMMIT\x00")
         with pytest.raises(StorageFailed):
             await asyncio.to_thread(table.append, [a_row(message_id="m-1")])
 
