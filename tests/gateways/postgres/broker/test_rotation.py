@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 import psycopg
@@ -25,8 +24,10 @@ from .bench import PATIENCE_S, Bench, ids, surely
 
 pytestmark = [pytest.mark.broker, pytest.mark.asyncio]
 
-AT_ONCE = "SELECT @.rotate(0, 0, 1000)"
-"""A table with anything in it is large, and there is no pause."""
+NOW = "SELECT setval('@.next_look', 0);"
+"""It makes a pause after each time."""
+AT_ONCE = f"{NOW} SELECT @.rotate(0, 0, 1000)"
+"""A table with anything in it is large."""
 
 
 @pytest.fixture(autouse=True)
@@ -148,17 +149,15 @@ async def test_when_a_table_is_being_read_then_rotating_gives_way(bench: Bench) 
         await gateway.consumer(subscription).settle(
             [ack(each) for each in await receive(gateway, bench)]
         )
-        bench.execute("SELECT @.rotate(0, 0, 5)")
+        bench.execute(f"{NOW} SELECT @.rotate(0, 0, 5)")
         with psycopg.connect(bench.server.url()) as reader:
             reader.execute(named("SELECT count(*) FROM @.message", bench.schema).encode())
-            bench.execute("SELECT @.rotate(0, 0, 5)")
+            bench.execute(f"{NOW} SELECT @.rotate(0, 0, 5)")
             assert sizes_of(bench)[1] > 0
             await bench.send(gateway, "b")
             assert ids(await receive(gateway, bench)) == ["b"]
 
-        # It stays away for a while, for which `next_look` stands.
-        bench.execute("SELECT setval('@.next_look', 0)")
-        bench.execute("SELECT @.rotate(0, 0, 1000)")
+        bench.execute(AT_ONCE)
         assert sizes_of(bench)[1] == 0
 
 
@@ -255,10 +254,9 @@ async def test_when_tables_rotate_and_the_server_is_killed_in_mid_work_then_noth
         async def rotate() -> None:
             while not is_over.is_set():
                 try:
-                    await asyncio.to_thread(bench.execute, "SELECT @.rotate(20000, 0, 20)")
+                    await asyncio.to_thread(bench.execute, f"{NOW} SELECT @.rotate(20000, 0, 20)")
                 except psycopg.Error:
                     await SYSTEM_CLOCK.sleep(0.02)
-                await asyncio.to_thread(_look_again, bench)
 
         async with asyncio.TaskGroup() as group:
             for work in (produce, consume, consume, rotate):
@@ -283,8 +281,3 @@ async def test_when_tables_rotate_and_the_server_is_killed_in_mid_work_then_noth
     if group_count:
         first_times = {name: list(dict.fromkeys(order)) for name, order in handled.items()}
         assert all(order == sorted(order) for order in first_times.values())
-
-
-def _look_again(bench: Bench) -> None:
-    with suppress(psycopg.Error):
-        bench.execute("SELECT setval('@.next_look', 0)")
