@@ -1,8 +1,8 @@
 """What `pump doctor` says of a database: queues that are missing, and what holds back its cleaning.
 
-A message that was acked keeps its place until vacuum takes it away, or its table is truncated. Vacuum
-takes nothing away that a transaction from before could still want to see, and no table is truncated
-that a transaction has used. Pure: the gateway asks the questions.
+A message that was acked keeps its place until vacuum takes it away, or its table is truncated.
+Vacuum takes nothing away that a transaction from before could still want to see, and no table is
+truncated that a transaction has used. Pure: the gateway asks the questions.
 """
 
 from __future__ import annotations
