@@ -140,6 +140,7 @@ def growth_mib(reading: Reading) -> float:
 OFF = "watched-off"
 _FASTEST = {
     "fastest": SQS_FRAMEWORKS,
+    "fastest-postgres": ("postgres-procrastinate", "postgres-pgqueuer"),
     "fastest-far": tuple(f"{name}-far" for name in SQS_FRAMEWORKS),
 }
 
@@ -303,6 +304,14 @@ _AT_LEAST = (
     _Goal(
         "Outbox, one relay", 5_000.0, "msg/s", _each("outbox-relay-memory", lambda each: each.rate)
     ),
+    _Goal("Pumphouse Postgres", 10_000.0, "msg/s", _each("postgres-pump", lambda each: each.rate)),
+    _ratio("The same to the fastest framework", 3.0, "postgres-pump", "fastest-postgres"),
+    _ratio("The same to the raw loop", 0.5, "postgres-pump", "postgres-raw"),
+    *(
+        _ratio(f"Postgres, {kind}, beside an open transaction", 0.95, held, f"postgres-{kind}")
+        for kind in ("plain", "grouped", "retried")
+        for held in (f"postgres-{kind}-held",)
+    ),
     _ratio(
         "The pump on Spark, local[2], to two processes", 0.8, "spark-local-2", "spark-processes-2"
     ),
@@ -372,6 +381,15 @@ _AT_MOST = (
         lambda each: each.figures["many_p50_ms"] / each.figures["few_p50_ms"],
     ),
     _pending("The same, start", 10.0, "s", lambda each: each.figures["start_s"]),
+    *(
+        _Goal(
+            f"Postgres, send to receive, {waiting} waiting, p99 at 1,000 msg/s",
+            20.0,
+            "ms",
+            _each(f"postgres-latency-{waiting}", lambda each: each.figures["receiving_p99_ms"]),
+        )
+        for waiting in (1, 100)
+    ),
     _Goal("S3, layout leases, billable requests", 3.0, _REQUESTS, _each("s3-leases", billable)),
     _Goal("S3, layout log, billable requests", 0.1, _REQUESTS, _each("s3-log", billable)),
     _Goal(

@@ -32,6 +32,7 @@ class Group(StrEnum):
     RABBITMQ = "RabbitMQ"
     NATS = "NATS JetStream"
     OUTBOX = "Outbox"
+    POSTGRES = "PostgreSQL"
 
     @property
     def key(self) -> str:
@@ -601,6 +602,60 @@ OUTBOX_LATENCY = tuple(
     for gateway in ("memory", "local", "postgres")
 )
 
+# PostgreSQL: each contender on a server of its own.
+
+
+def _postgres(
+    name: str, title: str, function: str, share: float, needs: str = "", **options: str | float
+) -> Contender:
+    return Contender(
+        f"postgres-{name}",
+        title,
+        Group.POSTGRES,
+        f"contenders.postgres:{function}",
+        share=share,
+        needs=f"{needs}PostgreSQL",
+        max_rounds=3,
+        warms_up_itself=True,
+        options=options,
+    )
+
+
+# fmt: off
+POSTGRES_THROUGHPUT = (
+    _postgres("raw", "raw SKIP LOCKED, batches of 100", "run_raw", 1.0, "pumphouse[postgres] and "),
+    _postgres("pump", "Pumphouse Postgres, post_all", "run_pump", 1.0, "pumphouse[postgres] and "),
+    _postgres("procrastinate", "procrastinate", "run_procrastinate", 0.02, "procrastinate and "),
+    _postgres("pgqueuer", "PgQueuer, asyncpg", "run_pgqueuer", 0.1, "pgqueuer[asyncpg] and "),
+)
+# fmt: on
+POSTGRES_EVEN = tuple(
+    _postgres(
+        f"{kind}{'-held' if held else ''}",
+        f"{kind}{', a transaction open' if held else ''}",
+        "run_even",
+        share,
+        "pumphouse[postgres] and ",
+        kind=kind,
+        held=held,
+    )
+    for kind, share in (("plain", 2.0), ("grouped", 1.0), ("retried", 1.0))
+    for held in (0, 1)
+)
+POSTGRES_LATENCY = tuple(
+    _postgres(
+        f"latency-{consumers}",
+        f"{consumers} waiting",
+        "run_latency",
+        0.2,
+        "pumphouse[postgres] and ",
+        rate=1_000.0,
+        consumers=consumers,
+    )
+    for consumers in (1, 100)
+)
+
+
 CONTENDERS = (
     *(*_MEMORY, *_DURABLE, *_OVERHEAD, _FLATNESS),
     *(each for series in GROWTH_SERIES.values() for each in series),
@@ -611,6 +666,7 @@ CONTENDERS = (
     *(*S3_NEAR, *S3_FAR),
     *_BROKERS,
     *(*OUTBOX_POSTS, *OUTBOX_RELAYS, *OUTBOX_LATENCY),
+    *(*POSTGRES_THROUGHPUT, *POSTGRES_EVEN, *POSTGRES_LATENCY),
 )
 BY_NAME = {contender.name: contender for contender in CONTENDERS}
 

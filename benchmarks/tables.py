@@ -31,6 +31,9 @@ from .catalogue import (
     OUTBOX_LATENCY,
     OUTBOX_POSTS,
     OUTBOX_RELAYS,
+    POSTGRES_EVEN,
+    POSTGRES_LATENCY,
+    POSTGRES_THROUGHPUT,
     S3_FAR,
     S3_NEAR,
     SERVER_LATENCY,
@@ -105,6 +108,9 @@ def measured_grids(results: Results) -> list[Grid]:
         spark_report_grid(results),
         _s3_near_grid(results),
         _s3_far_grid(results),
+        _postgres_grid(results),
+        _postgres_even_grid(results),
+        _postgres_latency_grid(results),
         _flatness_grid(results),
         _outbox_posts_grid(results),
         _outbox_relays_grid(results),
@@ -485,3 +491,66 @@ def _outbox_latency_grid(results: Results) -> Grid:
     head = ("Relay", "messages", "p50 ms", "p99 ms", "p99.9 ms", "CPU µs/msg", "")
     title = "Outbox: from commit to broker at 500 msg/s"
     return _grid(title, head, OUTBOX_LATENCY, results, cells)
+
+
+# PostgreSQL: beside others, beside an open transaction, and at a steady rate.
+
+
+def _postgres_grid(results: Results) -> Grid:
+    def cells(contender: Contender, readings: Sequence[Reading]) -> Line:
+        row = row_of(contender.name, readings)
+        sent, consumed = (
+            median(each.messages / each.spans[span].wall_s for each in readings)
+            for span in ("send", "pump")
+        )
+        return (
+            f"{row.messages:,}",
+            f"{row.rate.median:,.0f}",
+            f"{sent:,.0f}",
+            f"{consumed:,.0f}",
+            f"{row.cpu_us.median:,.1f}",
+            *_to_ours("postgres-pump", contender, results),
+        )
+
+    head = (
+        *("PostgreSQL", "messages", "msg/s", "sent/s", "consumed/s", "CPU µs/msg"),
+        *("ours ×", "CPU ×", ""),
+    )
+    title = "PostgreSQL: send, then receive, handle, ack"
+    return _grid(title, head, POSTGRES_THROUGHPUT, results, cells)
+
+
+def _postgres_even_grid(results: Results) -> Grid:
+    def cells(contender: Contender, readings: Sequence[Reading]) -> Line:
+        row = row_of(contender.name, readings)
+        without = contender.name.removesuffix("-held")
+        return (
+            f"{row.messages:,}",
+            f"{row.rate.median:,.0f}",
+            f"{median(each.figures['last_tenth_to_first'] for each in readings):.2f}",
+            f"{median(each.figures['size_mib'] for each in readings):,.0f}",
+            _times(compare(results.readings, contender.name, without, faster)),
+        )
+
+    head = (
+        *("Messages", "messages", "msg/s", "last tenth × the first", "MiB at the end"),
+        *("× without", ""),
+    )
+    title = "PostgreSQL: messages through a short queue, beside an open transaction"
+    return _grid(title, head, POSTGRES_EVEN, results, cells)
+
+
+def _postgres_latency_grid(results: Results) -> Grid:
+    def cells(contender: Contender, readings: Sequence[Reading]) -> Line:
+        figures = [each.figures for each in readings]
+        return (
+            f"{readings[0].messages:,}",
+            f"{figures[0]['rate']:,.0f}",
+            f"{median(each['receiving_p50_ms'] for each in figures):.2f}",
+            f"{median(each['receiving_p99_ms'] for each in figures):.2f}",
+            f"{median(each['receives_per_message'] for each in figures):.2f}",
+        )
+
+    head = ("Consumers", "messages", "msg/s", "p50, ms", "p99, ms", "receives a message", "")
+    title = "PostgreSQL: send to receive, single messages at a steady rate"
+    return _grid(title, head, POSTGRES_LATENCY, results, cells)

@@ -71,14 +71,15 @@ class Rotation:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._next_at_s = 0.0
+        self._next_at_s: float | None = None
 
     def __call__(self) -> None:
-        database = self._database
-        if database.clock.now_s() < self._next_at_s:
-            return
-        self._next_at_s = database.clock.now_s() + ROTATE_EVERY_S
-        database.tasks.start(self._rotate(), "rotate")
+        """A receive was answered; the first one of all is not yet a reason."""
+        now_s = self._database.clock.now_s()
+        if self._next_at_s is None or now_s >= self._next_at_s:
+            if self._next_at_s is not None:
+                self._database.tasks.start(self._rotate(), "rotate")
+            self._next_at_s = now_s + ROTATE_EVERY_S
 
     async def _rotate(self) -> None:
         database = self._database

@@ -1,8 +1,8 @@
 """What `pump doctor` says of a database: queues that are missing, and what holds back its cleaning.
 
-A queue in a database lives by vacuum: a message that was acked keeps its place until vacuum takes
-it away, and vacuum takes nothing away that a transaction from before could still want to see. Pure:
-the gateway asks the questions.
+A message that was acked keeps its place until vacuum takes it away, or its table is truncated.
+Vacuum takes nothing away that a transaction from before could still want to see, and no table is
+truncated that a transaction has used. Pure: the gateway asks the questions.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def _of_transactions(rows: Rows, target: str) -> Iterator[Finding]:
         yield warning(
             target,
             f"process {pid} ({application or 'no application name'}, user {user}) has had a "
-            f"transaction open for {_minutes(age_s)}: nothing that was acked since can be cleaned "
-            f"up",
+            f"transaction open for {_minutes(age_s)}: vacuum can take nothing away that was "
+            f"deleted since",
             f"end it, with SELECT pg_terminate_backend({pid}) if need be; "
             f"idle_in_transaction_session_timeout ends forgotten ones",
         )

@@ -104,6 +104,10 @@ DECLARE v_part int;
 BEGIN
     LOOP
         v_part := pg_sequence_last_value('@.current_part');
+        IF v_part IS NULL THEN
+            -- What newer servers say instead of an error.
+            RAISE EXCEPTION 'permission denied for sequence current_part' USING ERRCODE = '42501';
+        END IF;
         PERFORM pg_advisory_xact_lock_shared(@.part_key(v_part));
         -- It may have been left, and emptied, before there was the lock.
         EXIT WHEN v_part = pg_sequence_last_value('@.current_part');
@@ -215,8 +219,9 @@ BEGIN
     RETURN true;
 END $fn$;
 
--- Do what time has brought since p_since: leases and sessions that are over, delays too.
-CREATE FUNCTION @.promote(p_queue @.queue, p_since timestamptz) RETURNS void LANGUAGE plpgsql
+-- Do what time has brought since p_since: leases and sessions that are over, delays too. Returns the
+-- lowest seq that is back.
+CREATE FUNCTION @.promote(p_queue @.queue, p_since timestamptz) RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off AS $fn$
 DECLARE
     v_soon timestamptz := @.soon();
@@ -226,6 +231,7 @@ DECLARE
     v_dead bigint[];
     v_delayed bigint[];
     v_first bigint;
+    v_due bigint;
 BEGIN
     SELECT array_agg(id), array_agg(lane) FILTER (WHERE lane IS NOT NULL)
     INTO v_leases, v_lanes FROM (
@@ -250,8 +256,7 @@ BEGIN
             WHERE lease = ANY(v_leases) AND state = 3
             RETURNING seq, lane
         )
-        SELECT array_agg(DISTINCT lane) FILTER (WHERE lane IS NOT NULL),
-            min(seq) FILTER (WHERE lane IS NULL)
+        SELECT array_agg(DISTINCT lane) FILTER (WHERE lane IS NOT NULL), min(seq)
         INTO v_more, v_first FROM back;
         v_lanes := v_lanes || v_more;
         DELETE FROM @.lease WHERE id = ANY(v_leases);
@@ -269,32 +274,37 @@ BEGIN
             WHERE seq = ANY(v_delayed)
             RETURNING seq, lane
         )
-        SELECT array_agg(DISTINCT lane) FILTER (WHERE lane IS NOT NULL),
-            min(seq) FILTER (WHERE lane IS NULL)
-        INTO v_more, v_first FROM back;
+        SELECT array_agg(DISTINCT lane) FILTER (WHERE lane IS NOT NULL), min(seq)
+        INTO v_more, v_due FROM back;
         v_lanes := v_lanes || v_more;
-        PERFORM @.tell(p_queue.id, coalesce('-' || v_first, '+0'));
+        PERFORM @.tell(p_queue.id, '-' || v_due);
     END IF;
     IF cardinality(v_lanes) > 0 THEN PERFORM @.arrange(p_queue, v_lanes); END IF;
+    RETURN least(v_first, v_due);
 END $fn$;
 
--- The queue, after what time has brought to it.
-CREATE FUNCTION @.caught_up(p_name text, p_since timestamptz) RETURNS @.queue LANGUAGE plpgsql
+-- The same, if there is anything to do.
+CREATE FUNCTION @.catch_up(p_queue @.queue, p_since timestamptz) RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off AS $fn$
-DECLARE
-    v_queue @.queue := @.queue_named(p_name);
-    v_since timestamptz := coalesce(p_since, '-infinity');
-    v_soon timestamptz := @.soon();
+DECLARE v_soon timestamptz := @.soon();
 BEGIN
     IF EXISTS (
         SELECT FROM @.lease
-        WHERE queue = v_queue.id AND due_at <= v_soon AND due_at >= v_since
+        WHERE queue = p_queue.id AND due_at <= v_soon AND due_at >= p_since
     ) OR EXISTS (
         SELECT FROM @.message
-        WHERE queue = v_queue.id AND state = 2 AND due_at <= v_soon AND due_at >= v_since
+        WHERE queue = p_queue.id AND state = 2 AND due_at <= v_soon AND due_at >= p_since
     ) THEN
-        PERFORM @.promote(v_queue, v_since);
+        RETURN @.promote(p_queue, p_since);
     END IF;
+    RETURN NULL;
+END $fn$;
+
+-- The queue, after what time has brought to it.
+CREATE FUNCTION @.caught_up(p_name text, p_since timestamptz) RETURNS @.queue LANGUAGE plpgsql AS $fn$
+DECLARE v_queue @.queue := @.queue_named(p_name);
+BEGIN
+    PERFORM @.catch_up(v_queue, coalesce(p_since, '-infinity'));
     RETURN v_queue;
 END $fn$;
 
@@ -320,14 +330,18 @@ CREATE TYPE @.received AS (
     moved_at float8, moved_attempt int, moved_from text, envelope text, body bytea
 );
 
+-- In PL/pgSQL, which keeps its plan: SQL would be planned anew each time.
 CREATE FUNCTION @.hand_out(p_seqs bigint[], p_lease bigint) RETURNS SETOF @.received
-LANGUAGE sql VOLATILE AS $$
-    UPDATE @.message SET
-        state = 3, lease = p_lease, delivery = delivery + 1, attempt = attempt + 1, due_at = NULL
+LANGUAGE plpgsql AS $fn$
+BEGIN
+    RETURN QUERY UPDATE @.message SET
+        state = 3, lease = p_lease, delivery = delivery + 1, attempt = attempt + 1,
+        due_at = NULL
     WHERE seq = ANY(p_seqs)
     RETURNING seq, delivery, attempt, lease,
-        extract(epoch FROM moved_at)::float8, moved_attempt, moved_from, envelope, body
-$$;
+        extract(epoch FROM moved_at)::float8, moved_attempt, moved_from,
+        envelope, body;
+END $fn$;
 
 -- Lease up to p_max of what comes next; fresh ones from the seq p_from on, ready again from p_again.
 --
@@ -341,7 +355,8 @@ CREATE FUNCTION @.receive(
 ) RETURNS SETOF @.received LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off SET enable_sort = off AS $fn$
 DECLARE
-    v_queue @.queue := @.caught_up(p_name, to_timestamp(p_since));
+    v_queue @.queue := @.queue_named(p_name);
+    v_back bigint := @.catch_up(v_queue, coalesce(to_timestamp(p_since), '-infinity'));
     v_again bigint[];
     v_fresh bigint[];
     v_seqs bigint[];
@@ -363,7 +378,7 @@ BEGIN
     ELSE
         SELECT array_agg(seq), bool_or(lane IS NOT NULL) INTO v_again, v_is_laned FROM (
             SELECT seq, lane FROM @.message
-            WHERE queue = v_queue.id AND state = 1 AND seq >= p_again
+            WHERE queue = v_queue.id AND state = 1 AND seq >= least(p_again, v_back)
             ORDER BY seq LIMIT p_max FOR UPDATE SKIP LOCKED
         ) AS again;
         SELECT array_agg(seq) INTO v_fresh FROM (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -11,6 +12,7 @@ from gateways.postgres.waiting import (
     END,
     MARGIN_S,
     WHOLE_EVERY_S,
+    Found,
     Kind,
     LowWater,
     QueueWaiters,
@@ -22,25 +24,27 @@ from pump.testing import VirtualClock
 NOW_S = 100.0
 
 
-def looked(low_water: LowWater, last_seq: int, *, is_all: bool = False) -> None:
-    end(low_water, low_water.begin(NOW_S), last_seq, is_all=is_all)
+def looked(low_water: LowWater, last_seq: int, **found: Any) -> None:
+    end(low_water, low_water.begin(NOW_S), last_seq, **found)
 
 
-def end(low_water: LowWater, scan: Scan, last_seq: int, *, is_all: bool = False) -> None:
-    low_water.end(
-        scan,
-        last_seq=last_seq,
-        is_all=is_all,
-        server_s=1_000.0,
-        now_s=NOW_S,
-        hears=True,
-    )
+def end(
+    low_water: LowWater,
+    scan: Scan,
+    last_seq: int,
+    *,
+    again: int = 0,
+    left: int | None = None,
+    is_all: bool = False,
+) -> None:
+    found = Found(last_seq=last_seq, last_again=again, first_left=left, is_all=is_all)
+    low_water.end(scan, found, server_s=1_000.0, now_s=NOW_S, hears=True)
 
 
 def test_when_nothing_is_known_then_everything_is_looked_at() -> None:
     scan = LowWater().begin(NOW_S)
 
-    assert (scan.from_seq, scan.since_s) == (0, None)
+    assert (scan.from_seq, scan.again_seq, scan.since_s) == (0, 0, None)
 
 
 def test_when_some_were_found_then_the_next_look_begins_behind_them() -> None:
@@ -102,6 +106,29 @@ def test_when_looking_at_everything_takes_long_then_it_is_done_seldom() -> None:
 
     assert low_water.begin(NOW_S + 10.0).from_seq == 8
     assert low_water.begin(NOW_S + 18.0).from_seq == 0
+
+
+def test_when_one_comes_back_then_only_the_mark_of_those_is_as_low() -> None:
+    low_water = LowWater()
+    looked(low_water, 7, again=4)
+    assert low_water.begin(NOW_S).again_seq == 5
+
+    low_water.told_again(2)
+
+    scan = low_water.begin(NOW_S)
+    assert (scan.from_seq, scan.again_seq) == (8, 2)
+
+
+def test_when_a_look_leaves_one_then_it_is_found_though_another_look_has_come_further() -> None:
+    low_water = LowWater()
+    looked(low_water, 0)
+    first = low_water.begin(NOW_S)
+    looked(low_water, 9, again=6, is_all=True)
+
+    end(low_water, first, 0, again=2, left=3)
+
+    scan = low_water.begin(NOW_S)
+    assert (scan.from_seq, scan.again_seq) == (3, 3)
 
 
 @given(st.data())

@@ -43,12 +43,12 @@ async def test_when_a_transaction_is_old_then_it_is_named(
 async def test_when_autovacuum_is_off_then_that_is_an_error(bench: Bench) -> None:
     async with bench.gateway() as gateway:
         await bench.make(gateway)
-    bench.execute("ALTER TABLE @.message SET (autovacuum_enabled = false)")
+    bench.execute("ALTER TABLE @.message_1 SET (autovacuum_enabled = false)")
 
     found = await examined(bench)
 
     [finding] = [each for each in found if each.level is Level.ERROR]
-    assert finding.subject == "table message"
+    assert finding.subject == "table message_1"
 
 
 async def test_when_connections_run_out_then_a_word_is_said(

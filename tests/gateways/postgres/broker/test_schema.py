@@ -53,19 +53,19 @@ async def test_when_it_is_of_an_older_version_then_it_is_brought_forward_with_wh
         await bench.send(gateway, "from before")
     steps = {"step": "ALTER TABLE @.message ADD COLUMN colour text;"}
     read = schema_module.script
-    newer_queues = attrs.evolve(schema_module.QUEUES, version=2)
+    newer_queues = attrs.evolve(schema_module.QUEUES, version=schema_module.VERSION + 1)
     monkeypatch.setattr("gateways.postgres.gateway.QUEUES", newer_queues)
-    monkeypatch.setattr(schema_module, "TABLES", ("tables.sql", "step"))
+    monkeypatch.setattr(schema_module, "TABLES", (*schema_module.TABLES, "step"))
     monkeypatch.setattr(schema_module, "script", lambda name: steps.get(name) or read(name))
 
     async with bench.gateway() as newer:
-        with pytest.raises(ConfigurationError, match="version 1"):
+        with pytest.raises(ConfigurationError, match=f"version {schema_module.VERSION}"):
             await newer.admin().ensure(QueueSpec(name="orders"), MakeChannels.VALIDATE)
         await bench.make(newer)
         received = await newer.consumer(subscription).receive(max_count=10, wait_s=0.0)
 
     assert ids(received) == ["from before"]
-    assert bench.execute("SELECT number FROM @.version") == [(2,)]
+    assert bench.execute("SELECT number FROM @.version") == [(schema_module.VERSION + 1,)]
     assert bench.execute("SELECT colour FROM @.message") == [(None,)]
 
 
