@@ -502,8 +502,8 @@ def delay_arguments(queue: str, ttl_ms: int, *, server: str) -> dict[str, Any]:
 
 
 def attempts_arguments() -> dict[str, Any]:
-    """Of a queue that keeps the last note only. A classic one: it is there at once, and what it
-    keeps is no message of anyone's.
+    """Of a queue that keeps the last note only. A classic one: it is there at once, and a note that
+    is lost costs an attempt, no message.
     """
     return {"x-queue-type": "classic", "x-max-length": 1, "x-expires": 30 * DAY_MS}
 
