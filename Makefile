@@ -190,6 +190,7 @@ $(SHIPPED): pyproject.toml requirements/spark.txt $(READY)
 sbom: $(SHIPPED) $(SUPPLY_CHAIN)
 	.venv-supply-chain/bin/cyclonedx-py requirements $(SHIPPED) --pyproject pyproject.toml \
 		--mc-type library --output-reproducible --output-format JSON -o dist/sbom.cdx.json
+	$(PY) -m tests.architecture.sbom dist/sbom.cdx.json
 
 # Needs the network beyond the package index: the database of vulnerabilities is a service.
 audit: $(SHIPPED) $(SUPPLY_CHAIN)

@@ -17,6 +17,7 @@ import aiosqlite
 import attrs
 
 from pump.errors import StorageFailed
+from pump.stores.opening import let_process_end
 from pump.tasks import in_thread, to_the_end
 
 T = TypeVar("T")
@@ -176,6 +177,7 @@ class Database:
             return raw
 
         connection = aiosqlite.Connection(connect, iter_chunk_size=1000)
+        let_process_end(connection)
 
         async def start() -> None:
             await connection

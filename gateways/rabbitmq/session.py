@@ -181,11 +181,14 @@ class RabbitMQSession:
         been tried.
         """
         found: dict[int, int] = {}
+        noted = self._uncounted or {}
         for each in self.hand:
+            order = each.parcel.order
             was_tried = bool(each.receipt) and not self._is_closed
             surplus = each.counted + 1 - each.attempt - was_tried
-            if surplus and each.parcel.order:
-                found[each.parcel.order] = surplus
+            # What was noted before is said again, also where it is not so any more.
+            if order and (surplus or order in noted):
+                found[order] = surplus
         return found
 
     async def _fetch(self, count: int, wait_s: float) -> None:
@@ -539,7 +542,7 @@ class RabbitMQSessions:
             return
 
     async def _keep_uncounted(self, session: RabbitMQSession) -> None:
-        """Before the broker counts them: who dies between the two has not tried them either."""
+        """Before the broker counts them: a process that dies between the two has not tried them."""
         uncounted = session.uncounted()
         if not uncounted:
             return

@@ -32,7 +32,14 @@ from .connection import RabbitMQLink, close_channel
 from .errors import Where, translated
 from .names import beside, session_attempts, session_queue, sessions_name
 from .publisher import Addressed
-from .topology import RegistryEntry, Topology, arguments_of, attempts_arguments, first_error
+from .topology import (
+    LeaderProbe,
+    RegistryEntry,
+    Topology,
+    arguments_of,
+    attempts_arguments,
+    first_error,
+)
 from .wire import Parcel
 
 if TYPE_CHECKING:
@@ -108,6 +115,20 @@ class SessionIndex:
         """The same for a queue that was removed by an operator."""
         await self.forget([RegistryEntry(session_queue(self.queue, group), of=group)])
         await self.make(group)
+
+    def leader_probe(self) -> LeaderProbe:
+        """What `is_surely_empty` asks by; to be entered, and left."""
+        return self._topology.leader_probe()
+
+    async def is_surely_empty(self, entry: RegistryEntry, probe: LeaderProbe) -> bool:
+        """Whether a session's queue says itself that it has no message."""
+        from . import amqp
+
+        try:
+            answer = await probe.get(entry.queue)
+        except QueueNotFound:
+            return True
+        return answer is not None and amqp.is_empty(answer)
 
     async def remove(self, entry: RegistryEntry, lock: ConsumerSessionLock) -> None:
         """Remove the queue of a group, and whatever is in it, by the connection that has its lock:

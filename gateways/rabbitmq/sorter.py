@@ -36,7 +36,7 @@ from .errors import Where, translated
 from .names import session_lock, session_queue
 from .session_index import NEW, ConsumerSessionLocks, SessionIndex
 from .settling import Outstanding
-from .topology import RegistryEntry
+from .topology import LeaderProbe, RegistryEntry
 from .wire import Parcel, decode, sorted_in
 
 if TYPE_CHECKING:
@@ -297,7 +297,8 @@ class Sorter:
         kept = self._used_at_s.items()
         self._used_at_s = {name: at_s for name, at_s in kept if now_s - at_s < SWEEP_S}
         idle = [each for name, each in self._known.items() if name not in self._used_at_s]
-        gone = [each for each in idle[:SWEEP_COUNT] if not await self._is_in_use(each)]
+        async with self._index.leader_probe() as probe:
+            gone = [each for each in idle[:SWEEP_COUNT] if not await self._is_in_use(each, probe)]
         if gone:
             await self._index.forget(gone)
             for each in gone:
@@ -307,12 +308,13 @@ class Sorter:
         pause_s = SWEEP_S if len(idle) <= SWEEP_COUNT else STAND_BY_S
         self._sweeps_at_s = self._clock.now_s() + pause_s
 
-    async def _is_in_use(self, entry: RegistryEntry) -> bool:
+    async def _is_in_use(self, entry: RegistryEntry, probe: LeaderProbe) -> bool:
         """Whether a session is held or has messages, or had a moment ago. If not, its queue is
         gone afterwards.
 
         What a dead owner had in flight is counted nowhere until the broker has taken it back, which
-        may be after it took the lock: so only what is empty at the second look is removed.
+        may be after it took the lock: so only what is empty at the second look is removed, and says
+        so itself.
         """
         was_empty = entry.queue in self._empty
         self._empty.discard(entry.queue)
@@ -321,7 +323,7 @@ class Sorter:
             return True
         try:
             count = await self._index.count(entry.of)
-            if count == 0 and was_empty:
+            if count == 0 and was_empty and await self._index.is_surely_empty(entry, probe):
                 await self._index.remove(entry, lock)
                 return False
         finally:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
@@ -30,7 +31,7 @@ from pump.tasks import look_at
 from pump.versions import server_version
 
 from .connection import RabbitMQLink
-from .errors import Where
+from .errors import Where, translated
 from .names import delay_queue, sessions_name, step_ms
 from .publisher import Publisher, PublishResult
 from .wire import Parcel
@@ -213,6 +214,55 @@ _WRITTEN_BY_ITSELF_S = 2.0
 """Twice as long as RabbitMQ takes to write a new queue down by itself, when it is left alone."""
 
 
+class LeaderProbe:
+    """Asks queues for a message, which only their leader answers: a count of zero is also what
+    RabbitMQ says of a queue that has none at the moment.
+
+    Over a connection of its own, made for the first question and anew after one that was not
+    answered. What it is given goes back at once with that connection, one count older.
+    """
+
+    def __init__(self, link: RabbitMQLink, clock: Clock) -> None:
+        self._link = link
+        self._clock = clock
+        self._opened = AsyncExitStack()
+        self._channel: Channel | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._close()
+
+    async def get(self, queue: str) -> Received | None:
+        """Its answer, which may be that there is nothing; None when no node has answered."""
+        from . import amqp
+
+        where = Where(self._link.address, "reading", queue)
+        if self._channel is None:
+            self._channel = await self._opened.enter_async_context(self._link.channel_apart(where))
+        asking = asyncio.ensure_future(self._channel.basic_get(queue))
+        asking.add_done_callback(look_at)
+        try:
+            async with self._clock.timeout(ANSWER_S):
+                with translated(where):
+                    answer = await asyncio.shield(asking)
+            if not amqp.is_empty(answer):
+                await self._close()
+            return answer
+        except TimeoutError:
+            # Nothing more is answered on a channel that waits for an answer.
+            await self._close()
+            return None
+        except GatewayError:
+            await self._close()
+            raise
+
+    async def _close(self) -> None:
+        self._channel = None
+        await self._opened.aclose()
+
+
 class Topology:
     """Publishes to queues, at once or after a stay beside them; makes what it needs for that.
 
@@ -286,17 +336,14 @@ class Topology:
         and never elects a leader for it: what is sent to it is never confirmed, and no restart
         helps, only removing it.
         """
-        found: list[str] = []
         # What has messages to show has a leader that counts them.
-        left = [each for each in queues if await self._is_empty(each)]
-        while left:
-            async with self._link.channel_apart(self._where("reading", left[0])) as channel:
-                while left and await self._answers(channel, left[0]):
-                    left.pop(0)
-            # Nothing more is answered on a channel that waits for an answer.
-            found += left[:1]
-            left = left[1:]
-        return found
+        empty = [each for each in queues if await self._is_empty(each)]
+        async with self.leader_probe() as probe:
+            return [each for each in empty if await probe.get(each) is None]
+
+    def leader_probe(self) -> LeaderProbe:
+        """What asks queues for more than their count."""
+        return LeaderProbe(self._link, self._clock)
 
     async def remove(self, queue: str) -> None:
         """Remove a queue, and whatever is in it."""
@@ -388,16 +435,6 @@ class Topology:
         except QueueNotFound:
             return False
 
-    async def _answers(self, channel: Channel, queue: str) -> bool:
-        asking = asyncio.ensure_future(channel.basic_get(queue))
-        asking.add_done_callback(look_at)
-        try:
-            async with self._clock.timeout(ANSWER_S):
-                await asyncio.shield(asking)
-        except TimeoutError:
-            return False
-        return True
-
     def _where(self, operation: str, queue: str) -> Where:
         return Where(self._link.address, operation, queue)
 
@@ -465,8 +502,8 @@ def delay_arguments(queue: str, ttl_ms: int, *, server: str) -> dict[str, Any]:
 
 
 def attempts_arguments() -> dict[str, Any]:
-    """Of a queue that keeps the last note only. A classic one: it is there at once, and what it
-    keeps is no message of anyone's.
+    """Of a queue that keeps the last note only. A classic one: it is there at once, and a note that
+    is lost costs an attempt, no message.
     """
     return {"x-queue-type": "classic", "x-max-length": 1, "x-expires": 30 * DAY_MS}
 

@@ -45,10 +45,7 @@ async def open_database(
 ) -> aiosqlite.Connection:
     """Return a connection in WAL mode and in autocommit; transactions are begun explicitly."""
     connection = aiosqlite.connect(path, isolation_level=None, timeout=BUSY_S)
-    # An inbox that was not closed must not keep its process from ending. The worker was the
-    # connection itself before aiosqlite 0.22.
-    worker: Any = getattr(connection, "_thread", connection)
-    worker.daemon = True
+    worker = let_process_end(connection)
     with translated(path):
         try:
             await connection
@@ -63,6 +60,16 @@ async def open_database(
             await connection.close()
             raise
     return connection
+
+
+def let_process_end(connection: aiosqlite.Connection) -> Any:
+    """Have a connection that is not yet open, and may never be closed, not keep its process from
+    ending: an event loop that is broken off closes nothing. Returns its thread.
+    """
+    # Before aiosqlite 0.22 that was the connection itself.
+    worker: Any = getattr(connection, "_thread", connection)
+    worker.daemon = True
+    return worker
 
 
 async def _enter_wal(connection: aiosqlite.Connection) -> None:

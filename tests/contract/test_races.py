@@ -69,7 +69,7 @@ class TestOnS3Leases(Races):
 
 
 class TestOnS3Log(Races):
-    rig = rig_of(test_s3_log.TestS3Log)
+    rig = rig_of(test_s3_log.OnTheModel)
 
 
 class TestOnNats(Races):

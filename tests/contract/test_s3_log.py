@@ -16,9 +16,10 @@ from pump.testing.contract import GatewayContract, Rig
 from tests.gateways.s3.model_store import ModelS3, ModelStore
 
 from .conftest import CountCalls
+from .loop_contract import LoopContract
 
 
-class TestS3Log(GatewayContract):
+class OnTheModel:
     """One process; the store's time is known to the second, hence the slack."""
 
     @pytest.fixture
@@ -44,3 +45,12 @@ class TestS3Log(GatewayContract):
         )
         yield rig
         await rig.aclose()
+
+
+class TestS3Log(OnTheModel, GatewayContract):
+    """All of the contract."""
+
+
+@pytest.mark.loops("uvloop")
+class TestS3LogOnUvloop(OnTheModel, LoopContract):
+    """On the loop that `pump run` uses."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -331,3 +333,45 @@ async def test_when_a_client_settles_too_late_then_it_is_refused_though_it_would
     assert len(await there.ack(first)) == 1
     assert len(await there.consumer.extend([second], lease_s=60)) == 1
     assert await here.bodies() == ["a", "b"]
+
+
+PROGRAM = """
+import asyncio, sys
+from pump import App, Command, Subscription
+
+class Job(Command):
+    pass
+
+class Odd(Exception):
+    def __str__(self):
+        raise SystemExit(3)
+
+app = App(sys.argv[1])
+
+@app.handler
+async def handle(request: Job) -> None:
+    raise {"exit": SystemExit(3), "says so": Odd()}[sys.argv[2]]
+
+app.subscribe(Subscription(queue="jobs", request=Job))
+
+async def main():
+    async with app, app.pumping():
+        await app.post(Job(), queue="jobs")
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "says so"])
+def test_when_a_handler_ends_a_loop_of_the_users_own_then_the_process_ends(
+    tmp_path: Path, how: str
+) -> None:
+    """Such a loop is broken off: nothing that the app would close then holds the process."""
+    program = [sys.executable, "-c", PROGRAM, f"local://{tmp_path}/queues", how]
+
+    ended = subprocess.run(
+        program, cwd=Path(__file__).parents[2], capture_output=True, timeout=50, check=False
+    )
+
+    assert ended.returncode == 3, ended.stderr.decode()

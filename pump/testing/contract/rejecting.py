@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from datetime import timedelta
 from typing import Any
@@ -151,6 +152,34 @@ class RejectionContract(ContractTests):
         assert {each.message_id for each in shop.outcomes} == {id_}
         assert copy.headers[headers.REJECTION_DETAIL] == "ValueError: broken"
         assert copy.headers[headers.ATTEMPTS] == str(len(statuses))
+
+    async def test_when_stopped_in_its_last_delivery_then_what_was_tried_is_a_dead_letter(
+        self, rig: Rig
+    ) -> None:
+        """R20, T5: a drain whose time is over hands back what runs, and that was tried."""
+        rig.needs("has_native_redrive")
+        started = asyncio.Event()
+
+        async def handle(job: Job) -> None:
+            started.set()
+            await asyncio.Event().wait()
+
+        shop = Workshop(
+            rig,
+            handle,
+            dead_letter_queue=rig.name("dead"),
+            max_receive_count=1,
+            drain_timeout=timedelta(seconds=rig.tick_s / 10),
+        )
+        async with shop.working():
+            [id_] = await shop.post("work")
+            await shop.until(started.is_set)
+        queue = rig.channel(shop.subscription)
+        await rig.let_redrive(queue)
+
+        assert acked_ids(shop) == []
+        assert [each.id for each in await shop.find(rig.name("dead"), 1)] == [id_]
+        assert await queue.find_nothing()
 
     async def test_when_a_handler_defers_then_it_comes_again_after_that_delay(
         self, rig: Rig
@@ -360,6 +389,24 @@ class RedriveContract(ContractTests):
 
         assert await queue.dead_letters.find_nothing()
         assert len(await queue.receive()) == 1
+
+    async def test_when_an_abandon_counts_then_at_the_last_delivery_it_is_a_dead_letter(
+        self, rig: Rig
+    ) -> None:
+        """R20: where the broker cannot tell what was tried, what is abandoned does not go round."""
+        if rig.abandons_uncounted:
+            pytest.skip("tells what was tried, and is tested for it")
+        queue = await open_redriving(rig, max_receive_count=2)
+        sent = a_message()
+        await queue.send(sent)
+
+        for _ in range(2):
+            [received] = await queue.receive()
+            await queue.settle(abandon(received))
+        await rig.let_redrive(queue)
+
+        assert [each.id for each in await queue.dead_letters.take_and_ack(2)] == [sent.id]
+        assert await queue.find_nothing()
 
     async def test_when_the_dead_letter_queue_is_missing_then_it_is_made_or_the_queue_is_not(
         self, rig: Rig

@@ -179,8 +179,8 @@ class Rig:
 
     def needs_uncounted_abandon(self) -> None:
         """Skip this test where an abandoned delivery counts as an attempt."""
-        if not self.abandons_uncounted:
-            pytest.skip("needs has_uncounted_abandon")
+        if not self.hands_back_uncounted:
+            self.needs("has_uncounted_abandon")
 
     def needs_time(self, seconds: float) -> None:
         """Skip this test where that much time takes too long to pass."""

@@ -9,7 +9,7 @@ from pump.message import Message, new_id
 from pump.outcome import Ack, Action
 from pump.subscription import QueueSpec
 
-from ..naive import Entry, Queue
+from ..naive import EVERYTHING, Entry, Queue
 from .base import Saboteur
 
 
@@ -66,6 +66,12 @@ class StripsDeadLettersOfTheirHeaders(Saboteur):
         message = entry.message
         entry.message = Message(body=message.body, id=message.id, type=message.type)
         super().bury(queue, entry)
+
+
+class HandsOutForEverThoughItSaysItCounts(Saboteur):
+    """What is abandoned costs no attempt, and nothing says so."""
+
+    poses_as = attrs.evolve(EVERYTHING, has_uncounted_abandon=False)
 
 
 class MakesQueuesWithoutTheirTarget(Saboteur):

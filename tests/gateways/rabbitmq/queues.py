@@ -5,6 +5,7 @@ from __future__ import annotations
 import aiormq
 
 from gateways.rabbitmq import RabbitMQGateway, RabbitMQSettings
+from gateways.rabbitmq.names import session_attempts
 
 
 async def delete_queues(url: str, *words: str) -> None:
@@ -22,6 +23,7 @@ async def delete_queues(url: str, *words: str) -> None:
         if await topology.has_sessions(entry.queue):
             sessions = await topology.sessions_of(entry.queue).entries()
             names |= {session.queue for session in sessions}
+            names |= {session_attempts(entry.queue, session.of) for session in sessions}
     connection = await aiormq.connect(url)
     channel = await connection.channel()
     for name in names:

@@ -12,6 +12,7 @@ from gateways.rabbitmq.consumer import RabbitMQConsumer
 from pump.errors import GatewayError, QueueNotFound, SessionLockLost, UnsupportedOperation
 from pump.outcome import Refusal, Settlement
 from pump.testing.builders import a_message, a_subscription, ack, defer
+from pump.testing.contract.sending import cancel_after
 from tests.brokers.tcp_proxy import TcpProxy
 from tests.gateways.work import make
 
@@ -100,6 +101,91 @@ async def test_when_a_message_of_a_session_fails_too_often_then_it_is_dead_lette
     assert routed.message.body == b"a1"
     assert routed.message.headers["attempts"] == "2"
     assert routed.message.headers["originalTopic"] == name
+
+
+async def test_when_a_broker_counts_what_was_not_tried_then_the_next_owner_does_not(
+    open_gateway: OpenGateway, name: str
+) -> None:
+    """T5, R38: with `max_receive_count`, and whatever process closes or accepts the session. A lock
+    that was lost is another matter: what was received under it may have been tried.
+    """
+    dead = a_subscription(f"{name}-dead")
+    subscription = with_sessions(name, max_receive_count=3, dead_letter_queue=dead.queue)
+    gateway = await open_gateway()
+    await make(gateway, subscription)
+    await send(gateway, name, "a1 a2 a3")
+
+    for _ in range(4):
+        owner = await open_gateway()
+        session = await hold(owner, subscription, "a")
+        received = [each for _ in range(3) for each in await session.receive(max_count=1, wait_s=5)]
+        assert [(each.message.body, each.attempt) for each in received] == [
+            (b"a1", 1),
+            (b"a2", 1),
+            (b"a3", 1),
+        ]
+        await owner.aclose()
+    lost = await hold(gateway, subscription, "a")
+    [first] = await lost.receive(max_count=1, wait_s=WAIT_S)
+    await gateway._link.aclose()
+    gateway._link.allow()
+
+    session = await hold(await open_gateway(), subscription, "a")
+    again = await session.receive(max_count=3, wait_s=WAIT_S)
+    assert (again[0].message.id, again[0].attempt) == (first.message.id, 2)
+
+
+async def test_when_owners_die_over_a_message_then_its_last_delivery_is_the_last(
+    open_gateway: OpenGateway, rabbitmq_url: str, name: str
+) -> None:
+    """R20, T5: the next owner moves it, and its successor comes."""
+    dead = a_subscription(f"{name}-dead")
+    subscription = with_sessions(name, max_receive_count=2, dead_letter_queue=dead.queue)
+    calm = await open_gateway()
+    await make(calm, subscription)
+    await send(calm, name, "a1 a2")
+    for attempt in (1, 2):
+        async with TcpProxy(RabbitMQSettings.from_url(rabbitmq_url).port) as proxy:
+            gateway = await open_gateway(via(rabbitmq_url, proxy.port))
+            session = await hold(gateway, subscription, "a")
+            [received] = await session.receive(max_count=1, wait_s=WAIT_S)
+            assert (received.message.body, received.attempt) == (b"a1", attempt)
+            proxy.shut()
+
+    session = await hold(calm, subscription, "a")
+    [successor] = await session.receive(max_count=2, wait_s=WAIT_S)
+
+    # One of the dead may have had it in hand, too: that is how the end of what came back is found.
+    assert successor.message.body == b"a2"
+    [routed] = await calm.consumer(dead).receive(max_count=1, wait_s=WAIT_S)
+    assert routed.message.body == b"a1"
+
+
+@pytest.mark.parametrize("turns", [3, 10, 30, 60])
+async def test_when_the_first_receive_after_a_dead_owner_is_cancelled_then_the_order_stays(
+    open_gateway: OpenGateway, rabbitmq_url: str, name: str, turns: int
+) -> None:
+    """R38, R4: what came back comes in no order of the broker's, so all of it is asked for."""
+    subscription = with_sessions(name)
+    calm = await open_gateway()
+    await make(calm, subscription)
+    async with TcpProxy(RabbitMQSettings.from_url(rabbitmq_url).port) as proxy:
+        gateway = await open_gateway(via(rabbitmq_url, proxy.port))
+        await send(calm, name, "a1 a2 a3 a4 a5 a6")
+        session = await hold(gateway, subscription, "a")
+        for _ in range(5):
+            await session.receive(max_count=1, wait_s=WAIT_S)
+        proxy.shut()
+    successor = await hold(calm, subscription, "a")
+
+    receiving = asyncio.create_task(successor.receive(max_count=1, wait_s=WAIT_S))
+    returned = await cancel_after(turns, receiving)
+
+    assert [each.message.body for each in returned] in ([], [b"a1"])
+    for each in returned:
+        assert not await successor.settle([ack(each)])
+    left = 6 - len(returned)
+    assert await take(successor, left) == "a1a2a3a4a5a6"[-2 * left :]
 
 
 async def test_when_one_delivery_is_settled_twice_at_once_then_the_second_is_refused(

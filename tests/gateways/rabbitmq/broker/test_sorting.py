@@ -141,6 +141,36 @@ async def test_when_a_dead_owners_messages_are_not_back_yet_then_the_queue_is_no
     await connection.close()
 
 
+async def test_when_a_queue_is_said_to_be_empty_and_is_not_then_it_is_not_removed(
+    gateway: RabbitMQGateway, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R41: RabbitMQ counts nothing in a queue that has no leader at the moment."""
+    monkeypatch.setattr(sorter, "SWEEP_S", 0.2)
+    subscription = with_sessions(name)
+    await make(gateway, subscription)
+    await send(gateway, name, "a1")
+    count, looks = SessionIndex.count, 0
+    has_looked = asyncio.Event()
+
+    async def count_nothing(index: SessionIndex, group: str) -> int | None:
+        nonlocal looks
+        if group != "a" or await count(index, group) is None:
+            return await count(index, group)
+        looks += 1
+        if looks == 4:
+            has_looked.set()
+        return 0
+
+    monkeypatch.setattr(SessionIndex, "count", count_nothing)
+    session = await hold(gateway, subscription, "b")
+    async with asyncio.timeout(30):
+        await has_looked.wait()
+    monkeypatch.setattr(SessionIndex, "count", count)
+
+    assert await take(await hold(gateway, subscription, "a"), 1) == "a1"
+    await session.aclose()
+
+
 async def test_when_the_sorters_lock_is_lost_over_an_empty_queue_then_the_queue_is_not_removed(
     gateway: RabbitMQGateway, rabbitmq_url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
