@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
+from struct import error as struct_error
 
 import msgspec
 
@@ -203,7 +204,7 @@ class SqsStore:
     async def _recover(self, engine: SqsEngine, database: Database) -> RecoveredState:
         try:
             return await database.read(partial(self._read, engine))
-        except (msgspec.MsgspecError, ValueError, TypeError, KeyError) as error:
+        except (msgspec.MsgspecError, struct_error, ValueError, TypeError, KeyError) as error:
             detail = f"unreadable ({error}); restore a copy, or move it away and start anew"
             raise StorageFailed(str(self.path), detail) from error
 
