@@ -139,6 +139,7 @@ class Database:
         max_bytes: int | None = None,
     ) -> None:
         self.path = path
+        self._folder = str(path.parent)
         self._connection = connection
         self._raw = raw
         self._max_bytes = max_bytes
@@ -223,7 +224,7 @@ class Database:
     def measure(self) -> None:
         """Look how much may still be written, where `write` may be called; blocks."""
         with suppress(OSError, sqlite3.Error):
-            disk = os.statvfs(self.path.parent)
+            disk = os.statvfs(self._folder)
             left, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
             if self._max_bytes is not None or left < self.is_tight_below:
                 pages = self._pragma("page_count") * PAGE_BYTES

@@ -61,17 +61,26 @@ class SqliteJournal(GroupCommit):
 
     def has_room(self, messages: Sequence[Message]) -> bool:
         """Whether they fit, as far as is known, without what is kept for receives and acks."""
-        body_bytes = sum(len(each.body) for each in messages)
-        return self._reserve.has_room(len(messages), body_bytes, is_routed=_are_routed(messages))
+        return self._reserve.has_room(
+            len(messages), _size_of(messages), is_routed=_are_routed(messages)
+        )
 
     async def require_room(self, messages: Sequence[Message]) -> None:
         """Measure anew, and raise `StorageFull` unless they fit."""
-        body_bytes = sum(len(each.body) for each in messages)
-        await self._reserve.require_room(len(messages), body_bytes, is_routed=_are_routed(messages))
+        await self._reserve.require_room(
+            len(messages), _size_of(messages), is_routed=_are_routed(messages)
+        )
+
+
+# Lists, for a generator would cost more than what it is asked for.
+
+
+def _size_of(messages: Sequence[Message]) -> int:
+    return sum([len(each.body) for each in messages])
 
 
 def _are_routed(messages: Sequence[Message]) -> bool:
-    return all(headers.REJECTION_REASON in each.headers for each in messages)
+    return not [each for each in messages if headers.REJECTION_REASON not in each.headers]
 
 
 # A journal entry as SQL statements, made at once, for records change afterwards.
@@ -206,7 +215,8 @@ class JournalWriter:
             for r in entry.arrival.records
         ]
         runs = [Statement(_INSERT_MESSAGES, rows, _MESSAGE)]
-        if entry.arrival.keys or any(r.due_s for r in entry.arrival.records):
+        delayed = [r for r in entry.arrival.records if r.due_s]
+        if entry.arrival.keys or delayed:
             runs += self._note_time()
         if entry.arrival.keys:
             until_s = self._clock.now_s() + offset_s + entry.window_s

@@ -14,7 +14,7 @@ from pump.errors import GatewayError, InvalidReceipt, PumpError
 from pump.message import Delivery, Message
 from pump.observability import vocabulary
 from pump.observability.log import get_logger
-from pump.outcome import Abandon, Ack, Action, Defer, Refusal, Settlement
+from pump.outcome import Abandon, Ack, Defer, Refusal, Settlement
 
 from .._aws.errors import ObjectNotFound, entry_fault
 from .._kit.leases import Failures, Lease, Leases, LeaseSettler
@@ -161,8 +161,9 @@ class SqsReceipts(Leases[Lease]):
     def enter(self, receipts: Iterable[str], *, ends_at_s: float, now_s: float) -> None:
         """Hold what was received just now; what was not settled in time is forgotten."""
         self.forget_over(now_s)
+        held = self._held
         for receipt in receipts:
-            self._held[receipt] = Lease(ends_at_s)
+            held[receipt] = Lease(ends_at_s)
 
 
 _DELETE = "delete_message_batch"
@@ -224,12 +225,11 @@ class SqsSettling:
         hidden: list[Delivery] = []
         seconds: list[int] = []
         for each in settlements:
-            hide_s = self._hide_s(each.action, each.delivery, now_s)
-            if hide_s is None:
+            if isinstance(each.action, Ack):
                 deleted.append(each.delivery)
             else:
                 hidden.append(each.delivery)
-                seconds.append(hide_s)
+                seconds.append(self._hide_s(each.action, each.delivery, now_s))
         batches = [*_batches(_DELETE, deleted), *_batches(_HIDE, hidden, seconds)]
         if len(batches) == 1:
             return await self._settle_batch(batches[0])
@@ -312,10 +312,8 @@ class SqsSettling:
             error = self._settler.invalid(receipt)
         return receipt, error
 
-    def _hide_s(self, action: Action, delivery: Delivery, now_s: float) -> int | None:
+    def _hide_s(self, action: Defer | Abandon, delivery: Delivery, now_s: float) -> int:
         match action:
-            case Ack():
-                return None
             case Defer(delay_s=delay_s):
                 return self._within_ceiling_s(delay_s, delivery, now_s)
             case Abandon():

@@ -102,7 +102,8 @@ class Receiver:
     def _spare(self, deliveries: Sequence[Delivery]) -> None:
         """Hold no more than can run while messages come that a hand-back would cost too much."""
         if self._budget is not None and deliveries:
-            self._is_tight = any(self._budget.is_nearly_spent(each.attempt) for each in deliveries)
+            most = max([each.attempt for each in deliveries])
+            self._is_tight = self._budget.is_nearly_spent(most)
             self._resize()
 
     def _resize(self) -> None:

@@ -8,6 +8,7 @@ does not keep the others waiting; so do we.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Protocol
@@ -23,8 +24,8 @@ _WORTH_COMPACTING = 64
 class SqsOrder(Protocol):
     """The order of one queue. Looks at phases and changes none."""
 
-    def append(self, record: SqsRecord) -> None:
-        """Let a new message join, visible or delayed."""
+    def extend(self, records: Sequence[SqsRecord]) -> None:
+        """Let new messages join, visible or delayed."""
 
     def take(self, max_count: int, limit: float) -> tuple[list[SqsRecord], list[SqsRecord]]:
         """Take out visible messages: those to deliver, and apart those that had `limit`
@@ -40,8 +41,8 @@ class SqsOrder(Protocol):
     def withdraw(self, record: SqsRecord) -> None:
         """Take out one message, wherever it stands."""
 
-    def release(self, record: SqsRecord) -> None:
-        """Forget a message that was taken or withdrawn."""
+    def release(self, records: Sequence[SqsRecord]) -> None:
+        """Forget messages that were taken or withdrawn."""
 
     def has_candidates(self) -> bool:
         """Whether `take` could find something; it may still find nothing."""
@@ -65,9 +66,8 @@ class StandardOrder:
     def has_candidates(self) -> bool:
         return bool(self._fresh or self._returned)
 
-    def append(self, record: SqsRecord) -> None:
-        if record.phase == VISIBLE:
-            self._fresh.append(record)
+    def extend(self, records: Sequence[SqsRecord]) -> None:
+        self._fresh.extend([record for record in records if record.phase == VISIBLE])
 
     def surface(self, record: SqsRecord) -> None:
         self._fresh.append(record)
@@ -99,7 +99,7 @@ class StandardOrder:
             heapify(self._returned)
             self._stale = 0
 
-    def release(self, record: SqsRecord) -> None:
+    def release(self, records: Sequence[SqsRecord]) -> None:
         """Nothing is kept of messages that were taken."""
 
     def clear(self) -> None:
@@ -187,7 +187,11 @@ class FifoOrder:
     def has_candidates(self) -> bool:
         return bool(self._ready)
 
-    def append(self, record: SqsRecord) -> None:
+    def extend(self, records: Sequence[SqsRecord]) -> None:
+        for record in records:
+            self._append(record)
+
+    def _append(self, record: SqsRecord) -> None:
         key = record.group or ""
         group = self._groups.get(key)
         if group is None:
@@ -224,14 +228,15 @@ class FifoOrder:
         assert group is not None
         group.hold(record)
 
-    def release(self, record: SqsRecord) -> None:
-        group = record.lane
-        assert group is not None
-        group.let_go(record)
-        if group.first is not None:
-            self._offer(group)
-        elif not group.held:
-            self._groups.pop(group.key, None)
+    def release(self, records: Sequence[SqsRecord]) -> None:
+        for record in records:
+            group = record.lane
+            assert group is not None
+            group.let_go(record)
+            if group.first is not None:
+                self._offer(group)
+            elif not group.held:
+                self._groups.pop(group.key, None)
 
     def clear(self) -> None:
         self._groups.clear()

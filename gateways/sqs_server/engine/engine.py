@@ -115,12 +115,12 @@ class SqsEngine:
         arrival = state.prepare(messages, first_seq=first, now_s=now_s, time_s=time_s)
         entry = MessagesSent(queue.number, arrival, time_s - now_s)
         await self._written(entry, partial(self._finish_send, queue, arrival))
-        name = self.identity.message_id
+        ids = self.identity.message_ids(arrival.numbers)
         if not state.is_fifo:
-            return [Accepted(id=name(number)) for number in arrival.numbers]
+            return [Accepted(id=id) for id in ids]
         return [
-            Accepted(id=name(number), sequence_number=sequence_number(number))
-            for number in arrival.numbers
+            Accepted(id=id, sequence_number=sequence_number(number))
+            for id, number in zip(ids, arrival.numbers, strict=True)
         ]
 
     async def receive(
@@ -435,10 +435,11 @@ def deliver(
     taken: TakenBatch, *, queue: int, identity: FileIdentity, is_fifo: bool
 ) -> list[Received]:
     """Every message that was taken, with a receipt for this very receive."""
-    name, head = identity.message_id, identity.receipt_head(queue)
+    head = identity.receipt_head(queue)
+    ids = identity.message_ids([record.origin for record in taken.records])
     packed, extra, attributes = None, PLAIN, attributes_of(PLAIN)
     received: list[Received] = []
-    for record, receive_count in zip(taken.records, taken.receive_counts, strict=True):
+    for record, id, receive_count in zip(taken.records, ids, taken.receive_counts, strict=True):
         seq = record.seq
         # What names only the sender is one object for all messages of that sender.
         if record.extra is not packed:
@@ -447,7 +448,7 @@ def deliver(
             attributes = attributes_of(extra)
         received.append(
             Received(
-                id=name(record.origin),
+                id=id,
                 receipt=receipt_of(head, seq, receive_count),
                 body=record.body,
                 attributes=attributes,

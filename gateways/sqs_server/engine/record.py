@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from functools import lru_cache
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 from zlib import crc32
 
@@ -87,15 +87,6 @@ class TimedHold:
     """Who has them in flight: a client with receipts of this process (empty) or of an earlier
     one (its name), or None for a receiver inside this process, which does not outlive it."""
 
-    def release(self) -> bool:
-        """Count one as no longer under it; True when that was the last."""
-        self.left -= 1
-        if self.left:
-            return False
-        # A stale hold waits for its time to be over, and must not keep messages alive till then.
-        self.records = []
-        return True
-
 
 # Identity: message ids, sequence numbers and receipts, made of numbers and never stored.
 
@@ -140,9 +131,16 @@ class FileIdentity:
 
     def message_id(self, number: int) -> str:
         """The id of the message that was sent as this number."""
-        if number >> _BLOCK_BITS != self._block:
-            self._enter_block(number >> _BLOCK_BITS)
-        return f"{self._head}{_LAST_DIGITS[number & _IN_BLOCK]}{self._tail}"
+        return self.message_ids((number,))[0]
+
+    def message_ids(self, numbers: Iterable[int]) -> list[str]:
+        """The ids of the messages that were sent as these numbers."""
+        ids: list[str] = []
+        for number in numbers:
+            if number >> _BLOCK_BITS != self._block:
+                self._enter_block(number >> _BLOCK_BITS)
+            ids.append(f"{self._head}{_LAST_DIGITS[number & _IN_BLOCK]}{self._tail}")
+        return ids
 
     def _enter_block(self, block: int) -> None:
         digits = f"{block * _SPREAD & _MASK:013x}"
@@ -304,7 +302,6 @@ _decode_settings = msgspec.msgpack.Decoder(dict[str, Any]).decode
 # A packed extra is an array of five, and of six where a file has the checksum behind it, as a
 # number of four bytes: a release that knows of none reads it all the same.
 _FIVE, _SIX, _UINT32 = b"\x95", b"\x96", b"\xce"
-_PLACE = Struct("<qqqd")
 
 _FEW_BYTES = 64
 """What names only the sender, and is worth sharing among messages."""
@@ -353,43 +350,42 @@ def attributes_of(extra: Extra) -> Mapping[str, Attribute]:
 
 def seal(record: SqsRecord, queue: int) -> bytes:
     """What a file keeps of a message's extra: the same, with a checksum of the whole message."""
-    packed = _PACKED_PLAIN if record.extra is None else record.extra
-    origin = 0 if record.origin == record.seq else record.origin
-    place = _PLACE.pack(record.seq, queue, origin, record.sent_at_s)
-    checksum = _checksum(place, record.group, record.source, packed, record.body.encode())
-    return b"".join((_SIX, packed[1:], _UINT32, checksum.to_bytes(4, "big")))
+    seq, extra = record.seq, record.extra
+    is_short = extra is None or len(extra) <= _FEW_BYTES
+    packed, head = _sealed_head_shared(extra) if is_short else _sealed_head(extra)
+    origin = 0 if record.origin == seq else record.origin
+    row = sealed_row(seq, queue, origin, record.sent_at_s)
+    if record.group is not None or record.source is not None:
+        row += sealed_names(record.group, record.source)
+    return head + crc32(record.body.encode(), crc32(row + packed)).to_bytes(4, "big")
 
 
-class Stored(NamedTuple):
-    """A message's row, as far as its checksum covers it."""
+def unseal(sealed: bytes | None, row: bytes, body: bytes) -> tuple[bytes | None, bool]:
+    """The extra as it was before `seal`, and whether the message is what was written.
 
-    seq: int
-    queue: int
-    origin: int | None
-    sent_s: float
-    group: str | None
-    source: str | None
-    extra: bytes | None
-    body: bytes
-
-
-def unseal(row: Stored) -> tuple[bytes | None, bool]:
-    """The extra as it was before `seal`, and whether the row is what was written.
-
-    Of a row that an older release wrote, it is known only whether it can be read.
+    `row` is what `sealed_row` and `sealed_names` say of it. Of a row that an older release wrote,
+    it is known only whether it can be read.
     """
-    sealed = row.extra
     if sealed is None:
         return None, True
-    if sealed[:1] != _SIX or sealed[-5:-4] != _UINT32:
+    head = sealed[:-4]
+    opened = _opened_head_shared(head) if len(head) <= _FEW_BYTES else _opened_head(head)
+    if opened is None:
         return sealed, _is_readable(sealed)
-    packed = _FIVE + sealed[1:-5]
-    place = _PLACE.pack(row.seq, row.queue, row.origin or 0, row.sent_s)
-    checksum = _checksum(place, row.group, row.source, packed, row.body)
-    is_sound = checksum == int.from_bytes(sealed[-4:], "big")
-    if not is_sound:
-        return packed, False
-    return (None if packed == _PACKED_PLAIN else _shared(packed)), True
+    packed, extra = opened
+    if crc32(body, crc32(row + packed)) == int.from_bytes(sealed[-4:], "big"):
+        return extra, True
+    return packed, False
+
+
+sealed_row = Struct("<qqqd").pack
+"""Number, queue, origin (zero where that is the number) and time: what a checksum begins with."""
+
+
+def sealed_names(group: str | None, source: str | None) -> bytes:
+    """What follows for a message that has them."""
+    names = (each.encode(errors="surrogateescape") for each in (group, source) if each is not None)
+    return b"".join(names)
 
 
 def corrupted_extra(packed: bytes | None, told: Mapping[str, str]) -> bytes:
@@ -401,15 +397,23 @@ def corrupted_extra(packed: bytes | None, told: Mapping[str, str]) -> bytes:
     return _encode(msgspec.structs.replace(extra, attributes=pairs))
 
 
-def _checksum(
-    place: bytes, group: str | None, source: str | None, packed: bytes, body: bytes
-) -> int:
-    checksum = crc32(place)
-    if group is not None:
-        checksum = crc32(group.encode(errors="surrogateescape"), checksum)
-    if source is not None:
-        checksum = crc32(source.encode(errors="surrogateescape"), checksum)
-    return crc32(body, crc32(packed, checksum))
+def _sealed_head(extra: bytes | None) -> tuple[bytes, bytes]:
+    """What a checksum covers of an extra, and what is written in front of the checksum."""
+    packed = _PACKED_PLAIN if extra is None else extra
+    return packed, _SIX + packed[1:] + _UINT32
+
+
+def _opened_head(head: bytes) -> tuple[bytes, bytes | None] | None:
+    """What the checksum behind it covers, and the extra; None where there is no checksum."""
+    if head[:1] != _SIX or head[-1:] != _UINT32:
+        return None
+    packed = _FIVE + head[1:-1]
+    return packed, None if packed == _PACKED_PLAIN else packed
+
+
+# As with senders: a million messages share what is packed of them, and what is found in a file.
+_sealed_head_shared = lru_cache(maxsize=256)(_sealed_head)
+_opened_head_shared = lru_cache(maxsize=256)(_opened_head)
 
 
 def _is_readable(packed: bytes) -> bool:
@@ -418,15 +422,6 @@ def _is_readable(packed: bytes) -> bool:
     except msgspec.MsgspecError:
         return False
     return True
-
-
-def _shared(packed: bytes) -> bytes:
-    return _same(packed) if len(packed) <= _FEW_BYTES else packed
-
-
-@lru_cache(maxsize=256)
-def _same(packed: bytes) -> bytes:
-    return packed
 
 
 def pack_settings(settings: SqsQueueSettings) -> bytes:

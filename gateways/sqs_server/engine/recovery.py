@@ -10,11 +10,12 @@ import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from sqlite3 import Connection
 from struct import Struct, error as struct_error, pack
 from sys import intern
+from typing import Any
 from zlib import crc32
 
 import attrs
@@ -34,9 +35,10 @@ from .record import (
     MoveStatus,
     MoveTask,
     SqsRecord,
-    Stored,
     TimedHold,
     check_text,
+    sealed_names,
+    sealed_row,
     unpack_settings,
     unseal,
 )
@@ -239,10 +241,14 @@ def _frames_of(holds: Iterable[TimedHold], offset_s: float, boot: str) -> Iterat
 # With fewer, the collector is no burden; what it is told to overlook is never freed in cycles.
 _WORTH_FREEZING = 100_000
 
-_MESSAGES = (
-    "SELECT seq, queue, origin, received, sent_s, first_s, due_s, message_group, source, extra, "
-    "CAST(body AS BLOB) FROM messages ORDER BY seq"
+_MESSAGES = "SELECT seq, queue, sent_s, extra, CAST(body AS BLOB) FROM messages ORDER BY seq"
+# Of most messages these columns say nothing, and reading them would take as long as all others.
+_REST = (
+    "SELECT seq, origin, received, first_s, due_s, message_group, source FROM messages "
+    "WHERE origin IS NOT NULL OR received <> 0 OR due_s <> 0.0 OR message_group IS NOT NULL "
+    "OR source IS NOT NULL ORDER BY seq"
 )
+_NO_REST = (0,)
 
 
 @attrs.frozen
@@ -323,34 +329,33 @@ class _RecordRestorer:
 
     def restore(self, connection: Connection) -> int:
         by_queue: dict[int, list[SqsRecord]] = {number: [] for number in self._queues}
-        count = 0
         # A flipped bit may leave a text that is none; it must not keep the others from being read.
         connection.text_factory = _text
-        for row in connection.execute(_MESSAGES):
-            seq, number, origin, received, sent_s, first_s, due_s, group, source, extra, body = row
-            stored = Stored(seq, number, origin, sent_s, group, source, extra, body)
-            extra, is_sound = unseal(stored)
-            text = _text(body)
-            record = SqsRecord(seq, origin or seq, text, extra, group, source, sent_s)
-            if not is_sound or not _is_text(text):
+        rests = chain(connection.execute(_REST), repeat(_NO_REST))
+        rest, leases = next(rests), self._leases
+        for seq, number, sent_s, sealed, body in connection.execute(_MESSAGES):
+            record = SqsRecord(
+                seq, seq, str(body, "utf-8", "surrogateescape"), None, None, None, sent_s
+            )
+            due_s = 0.0
+            if rest[0] != seq:
+                row = sealed_row(seq, number, 0, sent_s)
+            else:
+                row, due_s = _restore_rest(record, number, rest)
+                rest = next(rests)
+            record.extra, is_sound = unseal(sealed, row, body)
+            if not is_sound or not (record.body.isascii() or _is_text(record.body)):
                 self._recovered.corrupted.append(Corrupted(number, record))
                 continue
             records = by_queue.get(number)
             if records is None:
                 self._recovered.orphans.add(number)
                 continue
-            if group is not None:
-                record.group = intern(group)
-            if source is not None:
-                record.source = intern(source)
-            if received:
-                record.receive_count, record.first_at_s = received, first_s
             if due_s and due_s + self._offset_s > self._now_s:
                 self._delay(number, record, self._soon(due_s, due_s - sent_s))
-            elif seq in self._leases:
-                self._lease(number, record, self._leases[seq])
+            elif seq in leases:
+                self._lease(number, record, leases[seq])
             records.append(record)
-            count += 1
         connection.text_factory = str
         for number, records in by_queue.items():
             delays = self._delays.get(number, {})
@@ -359,7 +364,7 @@ class _RecordRestorer:
             hold = TimedHold(due_s, [], taken_s, holder=boot)
             self._queues[number].state.resume(held, hold)
         self._restore_keys(connection)
-        return count
+        return sum(map(len, by_queue.values()))
 
     def _delay(self, number: int, record: SqsRecord, due_s: float) -> None:
         delays = self._delays.setdefault(number, {})
@@ -394,6 +399,18 @@ class _RecordRestorer:
                 window = queue.state.deduplication
                 window.remember(key, seq)
                 window.keep([(key, seq)], self._soon(until_s, WINDOW_S))
+
+
+def _restore_rest(record: SqsRecord, number: int, rest: Any) -> tuple[bytes, float]:
+    """Complete a record; what its checksum says of the row, and until when it is delayed."""
+    seq, origin, received, first_s, due_s, group, source = rest
+    row = sealed_row(seq, number, origin or 0, record.sent_at_s) + sealed_names(group, source)
+    record.origin = origin or seq
+    record.group = None if group is None else intern(group)
+    record.source = None if source is None else intern(source)
+    if received:
+        record.receive_count, record.first_at_s = received, first_s
+    return row, due_s
 
 
 def _text(stored: bytes) -> str:

@@ -113,14 +113,13 @@ class SqsQueueState:
         for key, seq in arrival.keys:
             self.deduplication.withdraw(key, seq)
 
-    def add(self, records: Iterable[SqsRecord], delays: Iterable[TimedHold] = ()) -> None:
+    def add(self, records: Sequence[SqsRecord], delays: Iterable[TimedHold] = ()) -> None:
         """Store records in the order of their numbers, and the holds of those delayed."""
-        known, append, ages, counts = self.records, self.order.append, self.ages, self._counts
+        known, ages, counts = self.records, self.ages, self._counts
         oldest_s = self.expiry_hint_s - self.settings.retention_s
         for record in records:
             known[record.seq] = record
             counts[record.phase] += 1
-            append(record)
             sent_at_s = record.sent_at_s
             if sent_at_s >= ages.latest_s:
                 ages.latest_s = sent_at_s
@@ -128,6 +127,7 @@ class SqsQueueState:
                 ages.note_elder(record)
             if sent_at_s < oldest_s:
                 oldest_s = sent_at_s
+        self.order.extend(records)
         self.expiry_hint_s = oldest_s + self.settings.retention_s
         for hold in delays:
             self.timers.add(hold)
@@ -263,15 +263,17 @@ class SqsQueueState:
 
     def remove(self, records: Iterable[SqsRecord]) -> None:
         """Remove messages in limbo for good; those gone already are skipped."""
-        known, release = self.records, self.order.release
+        known = self.records
+        removed: list[SqsRecord] = []
         for record in records:
             if record.phase == LIMBO:
                 del known[record.seq]
                 record.phase = GONE
-                self._counts[LIMBO] -= 1
                 if record.hold is not None:
                     self._unhold(record)
-                release(record)
+                removed.append(record)
+        self._counts[LIMBO] -= len(removed)
+        self.order.release(removed)
 
     def restore(self, records: Iterable[SqsRecord], *, now_s: float) -> None:
         """Put messages in limbo back to where they were, as far as time allows."""
@@ -394,7 +396,12 @@ class SqsQueueState:
 
     def _unhold(self, record: SqsRecord) -> None:
         hold, record.hold = record.hold, None
-        if hold is not None and hold.release():
+        if hold is None:
+            return
+        hold.left -= 1
+        if not hold.left:
+            # Stale, it waits for its time to be over, and must not keep messages alive till then.
+            hold.records = []
             self.timers.note_stale()
             if self.is_fifo:
                 self.attempts.drop(hold)

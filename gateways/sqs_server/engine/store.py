@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
+from struct import error as struct_error
 
 import msgspec
 
@@ -203,7 +204,7 @@ class SqsStore:
     async def _recover(self, engine: SqsEngine, database: Database) -> RecoveredState:
         try:
             return await database.read(partial(self._read, engine))
-        except (msgspec.MsgspecError, ValueError, TypeError, KeyError) as error:
+        except (msgspec.MsgspecError, struct_error, ValueError, TypeError, KeyError) as error:
             detail = f"unreadable ({error}); restore a copy, or move it away and start anew"
             raise StorageFailed(str(self.path), detail) from error
 
@@ -234,13 +235,17 @@ class SqsStore:
 
 def _size_of(messages: Sequence[NewMessage]) -> int:
     """In UTF-8, at most."""
-    values = (each.value for message in messages for each in message.attributes.values())
-    bodies = (len(each.body) * (1 if each.body.isascii() else 4) for each in messages)
-    return sum(bodies) + 4 * sum(map(len, values))
+    size = 0
+    for message in messages:
+        body = message.body
+        size += len(body) if body.isascii() else 4 * len(body)
+        if message.attributes:
+            size += 4 * sum([len(each.value) for each in message.attributes.values()])
+    return size
 
 
 def _are_routed(messages: Sequence[NewMessage]) -> bool:
-    return all(headers.REJECTION_REASON in each.attributes for each in messages)
+    return not [each for each in messages if headers.REJECTION_REASON not in each.attributes]
 
 
 def open_store(
