@@ -124,7 +124,7 @@ class Poster:
         from .outbox.relay import Relay
 
         outbox = self._require_outbox(operation)
-        return Relay(outbox, self, clock=self._clock, counters=self._counters)
+        return Relay(outbox, self.forward, clock=self._clock, counters=self._counters)
 
     def writer(self, transaction: object) -> Writer:
         """What writes in this transaction; `ConfigurationError` without an outbox."""
@@ -177,7 +177,7 @@ class Poster:
             raise UnsupportedOperation(can.gateway, f"a delay of {delay}", why)
 
     async def forward(
-        self, queue: str, messages: Sequence[Message], *, delay_s: float = 0.0
+        self, queue: str, messages: Sequence[Message], delay_s: float
     ) -> Sequence[str]:
         """Send what `prepare` made, as it is."""
         producer = self._producers.get(queue)
@@ -207,7 +207,7 @@ class Poster:
                 await encryption.encrypt(message, queue, is_ready_made=message is origin)
                 for message, origin in zip(messages, origins, strict=True)
             ]
-        return await self.forward(queue, messages, delay_s=delay.total_seconds())
+        return await self.forward(queue, messages, delay.total_seconds())
 
     async def aclose(self) -> None:
         """Close every producer that was needed."""

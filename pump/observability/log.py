@@ -57,6 +57,7 @@ PLAIN: Final = frozenset(
         *("unsettled", "concurrency", "sampled", "run_s", "age_s", "delay_s", "retry_in_s"),
         *("received", "processed", "retried", "dead_lettered", "invalid", "released"),
         *("leases_lost", "restarts", "sealed", "key_count", "max_count"),
+        *("relayed", "set_aside", "lag_s"),
     }
 )
 """Names, numbers, ids: printed as they are."""
@@ -64,7 +65,16 @@ PLAIN: Final = frozenset(
 TEXTS: Final = frozenset(
     {
         *("error", "detail", "remedy", "traceback", "exception"),
-        *("gateway", "path", "files", "differences", "subscriptions", "address", "source"),
+        *(
+            "gateway",
+            "outbox",
+            "path",
+            "files",
+            "differences",
+            "subscriptions",
+            "address",
+            "source",
+        ),
     }
 )
 """Text, and values made of others: printed without the credentials they may quote."""

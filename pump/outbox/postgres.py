@@ -21,15 +21,15 @@ from ..postgres.settings import PostgresSettings
 from ..subscription import MakeChannels
 from .store import (
     MAX_BYTES,
-    Batch,
     DestinationStats,
     Posted,
     Relayed,
+    RowBatch,
+    RowsWanted,
     SetAside,
-    Take,
-    Waiting,
+    WaitingRow,
 )
-from .transactions import Dialect, Target, Write, Writer, writer_for
+from .transactions import DatabaseKind, Target, Write, Writer, writer_for
 
 _MAX_POSTED: Final = 1_000
 _FROZEN_S: Final = 60
@@ -188,7 +188,7 @@ class PostgresOutbox:
         self._keep_s = None if keep is None else keep.total_seconds()
         self._notifies = notify
         post = _POST + (_TELL if notify else _TELL_NOTHING)
-        self._target = Target(Dialect.POSTGRES, _Posts(self._named(post)))
+        self._target = Target(DatabaseKind.POSTGRES, _Posts(self._named(post)))
         self._database = Database(given, SYSTEM_CLOCK)
         self._listener: Listener | None = None
 
@@ -249,27 +249,31 @@ class PostgresOutbox:
         return [destination for [destination] in await self._call(_DESTINATIONS, "look")]
 
     @asynccontextmanager
-    async def taken(self, take: Take) -> AsyncIterator[Batch | None]:
+    async def taken(self, wanted: RowsWanted) -> AsyncIterator[RowBatch | None]:
         await self._database.open()
         async with self._database.transaction() as transaction:
-            key = f"{self._settings.schema} outbox {take.destination}"
-            lock = Statement(_LOCK, "take", take.destination)
+            key = f"{self._settings.schema} outbox {wanted.destination}"
+            lock = Statement(_LOCK, "take", wanted.destination)
             [[is_ours, _]] = await transaction.run(lock, key, str(_FROZEN_S * 1000))
             # Read by a statement of its own: it sees what the relay before has deleted.
-            yield await self._batch(transaction, take) if is_ours else None
+            yield await self._batch(transaction, wanted) if is_ours else None
 
-    async def _batch(self, transaction: Transaction, take: Take) -> Batch:
-        sql = _TAKE.replace("{ids}", "" if take.ids is None else _ONLY)
+    async def _batch(self, transaction: Transaction, wanted: RowsWanted) -> RowBatch:
+        sql = _TAKE.replace("{ids}", "" if wanted.ids is None else _ONLY)
         found = await transaction.run(
-            self._statement(sql, "take", take.destination),
-            take.destination,
-            bigints(take.without),
-            bigints(take.without_lanes),
-            *(() if take.ids is None else (_ids(take.ids), take.destination, _ids(take.ids))),
-            take.max_count,
+            self._statement(sql, "take", wanted.destination),
+            wanted.destination,
+            bigints(wanted.without),
+            bigints(wanted.without_lanes),
+            *(
+                ()
+                if wanted.ids is None
+                else (_ids(wanted.ids), wanted.destination, _ids(wanted.ids))
+            ),
+            wanted.max_count,
             MAX_BYTES,
         )
-        return _PostgresBatch(self, transaction, take, found)
+        return _PostgresBatch(self, transaction, wanted, found)
 
     async def prune(self) -> None:
         if self._keep_s is None:
@@ -318,9 +322,9 @@ class PostgresOutbox:
             found.setdefault(destination, []).append(_text(id_))
         return found
 
-    async def settled(self, transaction: Transaction, take: Take, relayed: Relayed) -> None:
+    async def settled(self, transaction: Transaction, wanted: RowsWanted, relayed: Relayed) -> None:
         """Write what became of a batch, in its transaction."""
-        queue = take.destination
+        queue = wanted.destination
         if relayed.sent:
             gone = _GONE if self._keep_s is None else _KEPT
             statement = self._statement(gone, "remove", queue)
@@ -354,14 +358,14 @@ class _PostgresBatch:
         self,
         outbox: PostgresOutbox,
         transaction: Transaction,
-        take: Take,
+        wanted: RowsWanted,
         found: Sequence[Sequence[Any]],
     ) -> None:
         self._outbox = outbox
         self._transaction = transaction
-        self._take = take
+        self._wanted = wanted
         self.rows = [
-            Waiting(
+            WaitingRow(
                 position=position,
                 id=_text(id_),
                 lane=lane,
@@ -373,11 +377,11 @@ class _PostgresBatch:
             for position, id_, lane, attempts, age_s, delay_s, packed in found
         ]
         self.is_all = (
-            len(found) < take.max_count and sum(len(each[-1]) for each in found) <= MAX_BYTES
+            len(found) < wanted.max_count and sum(len(each[-1]) for each in found) <= MAX_BYTES
         )
 
     async def settle(self, relayed: Relayed) -> None:
-        await self._outbox.settled(self._transaction, self._take, relayed)
+        await self._outbox.settled(self._transaction, self._wanted, relayed)
 
 
 class _Posts:
@@ -440,5 +444,5 @@ def _ids(ids: Sequence[str]) -> object:
     return octets([_octets(each) for each in ids])
 
 
-def _positions(rows: Sequence[Waiting]) -> object:
+def _positions(rows: Sequence[WaitingRow]) -> object:
     return bigints([each.position for each in rows])

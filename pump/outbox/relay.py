@@ -19,7 +19,7 @@ What a task does after a turn:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from enum import Enum, auto
@@ -30,14 +30,13 @@ import attrs
 
 from ..backoff import RECONNECT, UNREACHABLE, Backoff
 from ..clock import Clock
-from ..errors import ConnectionFailed, Throttled, text_of
+from ..errors import ConnectionFailed, PumpError, Throttled, text_of
 from ..message import Message
 from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..observability.telemetry import Counters
-from ..posting import Poster
 from .sending import send_batch
-from .store import Outbox, Relayed, Take
+from .store import Outbox, Relayed, RowsWanted
 
 _log = get_logger("pump.outbox")
 MAX_COUNT: Final = 1_000
@@ -50,6 +49,10 @@ _REST: Final = Backoff(initial=timedelta(seconds=1), maximum=timedelta(minutes=1
 """For a row that was refused alone, for a reason that may not last."""
 _STAND_BY: Final = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=4), jitter=0.5)
 _MAX_IDLE_TURNS: Final = 2
+
+
+Forward = Callable[[str, Sequence[Message], float], Awaitable[object]]
+"""Sends ready-made messages to a queue with a delay, in seconds."""
 
 
 class _Turn(Enum):
@@ -65,7 +68,7 @@ class _Shared:
     """What the destinations of one relay have in common."""
 
     outbox: Outbox
-    poster: Poster
+    forward: Forward
     clock: Clock
     counters: Counters
     draining: asyncio.Event = attrs.field(factory=asyncio.Event)
@@ -77,8 +80,10 @@ class _Shared:
 class Relay:
     """Relays one outbox through one app's gateway, until drained."""
 
-    def __init__(self, outbox: Outbox, poster: Poster, *, clock: Clock, counters: Counters) -> None:
-        self._shared = _Shared(outbox=outbox, poster=poster, clock=clock, counters=counters)
+    def __init__(
+        self, outbox: Outbox, forward: Forward, *, clock: Clock, counters: Counters
+    ) -> None:
+        self._shared = _Shared(outbox=outbox, forward=forward, clock=clock, counters=counters)
         self._outbox = outbox
         self._clock = clock
         self._destinations: dict[str, _Destination] = {}
@@ -148,7 +153,7 @@ class Relay:
     async def _prune(self) -> None:
         while True:
             # What cannot be pruned now can be later; trouble with the database is said by `_look`.
-            with suppress(Exception):
+            with suppress(PumpError, OSError):
                 await self._outbox.prune()
             await self._clock.sleep(_PRUNE_S)
 
@@ -212,11 +217,11 @@ class _Destination:
         self._recover()
         return _Turn.DONE if batch.is_all else _Turn.MORE
 
-    def _take(self, ids: Sequence[str] | None) -> Take:
+    def _take(self, ids: Sequence[str] | None) -> RowsWanted:
         now_s = self._clock.now_s()
         self._resting = {at: rest for at, rest in self._resting.items() if rest[0] > now_s}
         lanes = {lane for _, lane in self._resting.values() if lane is not None}
-        return Take(
+        return RowsWanted(
             destination=self._name,
             max_count=self._max_count,
             without=list(self._resting),
@@ -226,7 +231,7 @@ class _Destination:
 
     async def _send(self, messages: Sequence[Message], delay_s: float) -> None:
         async with self._clock.timeout(SEND_S):
-            await self._shared.poster.forward(self._name, messages, delay_s=delay_s)
+            await self._shared.forward(self._name, messages, delay_s)
 
     def _note(self, relayed: Relayed) -> None:
         counters = self._shared.counters
@@ -246,7 +251,7 @@ class _Destination:
                 destination=self._name,
                 message_id=row.id,
                 attempt=row.attempts,
-                reason=reason,
+                error=reason,
             )
         for row in relayed.refused:
             rest_s = _REST.delay_s(row.attempts + 1, self._clock.chance())

@@ -37,7 +37,7 @@ from ..errors import (
 )
 from ..message import Message
 from ..stores.packing import is_checked, unpack, what_changed
-from .store import Relayed, Waiting
+from .store import Relayed, WaitingRow
 
 MAX_ATTEMPTS: Final = 5
 _MAX_REASON: Final = 500
@@ -72,7 +72,7 @@ def fault_of(error: Exception) -> Fault:
 
 @attrs.frozen
 class _Ready:
-    row: Waiting
+    row: WaitingRow
     message: Message
 
 
@@ -80,9 +80,9 @@ class _Ready:
 class _Round:
     """What has become of a batch so far."""
 
-    sent: list[Waiting] = attrs.field(factory=list)
-    refused: list[Waiting] = attrs.field(factory=list)
-    set_aside: list[tuple[Waiting, str]] = attrs.field(factory=list)
+    sent: list[WaitingRow] = attrs.field(factory=list)
+    refused: list[WaitingRow] = attrs.field(factory=list)
+    set_aside: list[tuple[WaitingRow, str]] = attrs.field(factory=list)
     fault: Exception | None = None
     held: set[int] = attrs.field(factory=set)
     """Lanes of which a row waits on: those behind it do too."""
@@ -92,7 +92,7 @@ class _Round:
         self.sent += [each.row for each in batch]
         self.refused_in_a_row = 0
 
-    def judge(self, row: Waiting, error: Exception) -> None:
+    def judge(self, row: WaitingRow, error: Exception) -> None:
         """One message was refused, and it was no other's doing."""
         fault = fault_of(error)
         is_over = fault is Fault.UNKNOWN and row.attempts + 1 >= MAX_ATTEMPTS
@@ -115,7 +115,7 @@ class _Round:
         )
 
 
-async def send_batch(rows: Sequence[Waiting], send: Send) -> Relayed:
+async def send_batch(rows: Sequence[WaitingRow], send: Send) -> Relayed:
     """Send rows in their order, as far as that goes. Cancelled, nothing is known of them."""
     done = _Round()
     ready = []
@@ -157,7 +157,7 @@ def _note_refusals(batch: Sequence[_Ready], failures: dict[str, Exception], done
             done.judge(each.row, error)
 
 
-def message_in(row: Waiting) -> Message:
+def message_in(row: WaitingRow) -> Message:
     """What was posted; `MappingError` where it is that no more."""
     message = unpack(row.packed)
     detail = what_changed(row.packed) if is_checked(row.packed) else "its checksum is missing"

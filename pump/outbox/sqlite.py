@@ -24,8 +24,17 @@ from ..stores.claims import atomic, path_of_a_file
 from ..stores.opening import translated
 from ..subscription import MakeChannels
 from ..tasks import in_thread, to_the_end
-from .store import MAX_BYTES, Batch, DestinationStats, Posted, Relayed, SetAside, Take, Waiting
-from .transactions import Dialect, Target, Write, Writer, writer_for
+from .store import (
+    MAX_BYTES,
+    DestinationStats,
+    Posted,
+    Relayed,
+    RowBatch,
+    RowsWanted,
+    SetAside,
+    WaitingRow,
+)
+from .transactions import DatabaseKind, Target, Write, Writer, writer_for
 
 VERSION: Final = 1
 LEASE_S: Final = 10.0
@@ -164,7 +173,7 @@ class SqliteOutbox:
         )
         self._make = MakeChannels(make)
         self._keep_s = None if keep is None else keep.total_seconds()
-        self._target = Target(Dialect.SQLITE, self._posts)
+        self._target = Target(DatabaseKind.SQLITE, self._posts)
         self._clock: Clock = SYSTEM_CLOCK
         self._connection: aiosqlite.Connection | None = None
         self._lock = asyncio.Lock()
@@ -292,26 +301,26 @@ class SqliteOutbox:
         return [destination for [destination] in await self._fetch(_DESTINATIONS)]
 
     @asynccontextmanager
-    async def taken(self, take: Take) -> AsyncIterator[Batch | None]:
-        if not await self._rows(attrs.evolve(take, max_count=1)):
+    async def taken(self, wanted: RowsWanted) -> AsyncIterator[RowBatch | None]:
+        if not await self._rows(attrs.evolve(wanted, max_count=1)):
             # Found without a write.
-            yield _SqliteBatch(self, take, "", ())
+            yield _SqliteBatch(self, wanted, "", ())
             return
         owner = new_id()
-        if not await self._lease(take.destination, owner):
+        if not await self._lease(wanted.destination, owner):
             yield None
             return
-        renewing = asyncio.create_task(self._renew(take.destination, owner), name="outbox lease")
+        renewing = asyncio.create_task(self._renew(wanted.destination, owner), name="outbox lease")
         batch = None
         try:
             # After the lease: what the relay before has sent is gone by now.
-            batch = _SqliteBatch(self, take, owner, await self._rows(take))
+            batch = _SqliteBatch(self, wanted, owner, await self._rows(wanted))
             yield batch
         finally:
             renewing.cancel()
             await asyncio.wait([renewing])
             if batch is None or not batch.is_settled:
-                await to_the_end(self._release(take.destination, owner))
+                await to_the_end(self._release(wanted.destination, owner))
 
     async def _lease(self, destination: str, owner: str) -> bool:
         given = {"destination": destination, "owner": owner, "lease_s": LEASE_S}
@@ -333,21 +342,21 @@ class SqliteOutbox:
             async with self._writing() as connection:
                 await connection.execute(_RELEASE, (destination, owner))
 
-    async def _rows(self, take: Take) -> list[Waiting]:
+    async def _rows(self, wanted: RowsWanted) -> list[WaitingRow]:
         found = await self._fetch(
-            _TAKE.replace("{ids}", "" if take.ids is None else _ONLY),
+            _TAKE.replace("{ids}", "" if wanted.ids is None else _ONLY),
             {
-                "destination": take.destination,
-                "without": _json(take.without),
-                "without_lanes": _json(take.without_lanes),
-                "most": take.max_count,
+                "destination": wanted.destination,
+                "without": _json(wanted.without),
+                "without_lanes": _json(wanted.without_lanes),
+                "most": wanted.max_count,
                 "most_bytes": MAX_BYTES,
-                **({} if take.ids is None else {"ids": _hexadecimal(take.ids)}),
+                **({} if wanted.ids is None else {"ids": _hexadecimal(wanted.ids)}),
             },
         )
         now_s = self._clock.time_s()
         return [
-            Waiting(
+            WaitingRow(
                 position=position,
                 id=_text(id_),
                 lane=lane,
@@ -359,7 +368,7 @@ class SqliteOutbox:
             for position, id_, lane, attempts, posted_at_s, due_at_s, packed in found
         ]
 
-    async def settled(self, take: Take, owner: str, relayed: Relayed) -> None:
+    async def settled(self, wanted: RowsWanted, owner: str, relayed: Relayed) -> None:
         """Write what became of a batch, and let go of its destination."""
         now_s = self._clock.time_s()
         gone = [(each.position,) for each in relayed.sent]
@@ -371,7 +380,7 @@ class SqliteOutbox:
             await connection.executemany(_ASIDE, reasons)
             await connection.executemany(_GONE, [*gone, *aside])
             await connection.executemany(_REFUSED, [(each.position,) for each in relayed.refused])
-            await connection.execute(_RELEASE, (take.destination, owner))
+            await connection.execute(_RELEASE, (wanted.destination, owner))
 
     async def prune(self) -> None:
         if self._keep_s is None:
@@ -459,18 +468,18 @@ class SqliteOutbox:
 
 class _SqliteBatch:
     def __init__(
-        self, outbox: SqliteOutbox, take: Take, owner: str, rows: Sequence[Waiting]
+        self, outbox: SqliteOutbox, wanted: RowsWanted, owner: str, rows: Sequence[WaitingRow]
     ) -> None:
         self._outbox = outbox
-        self._take = take
+        self._wanted = wanted
         self._owner = owner
         self.rows = rows
         size = sum(len(each.packed) for each in rows)
-        self.is_all = len(rows) < take.max_count and size <= MAX_BYTES
+        self.is_all = len(rows) < wanted.max_count and size <= MAX_BYTES
         self.is_settled = False
 
     async def settle(self, relayed: Relayed) -> None:
-        await self._outbox.settled(self._take, self._owner, relayed)
+        await self._outbox.settled(self._wanted, self._owner, relayed)
         self.is_settled = True
 
 

@@ -38,7 +38,7 @@ class Posted:
 
 
 @attrs.frozen(kw_only=True)
-class Waiting:
+class WaitingRow:
     """A row of the outbox: a message that its destination has not confirmed."""
 
     position: int
@@ -57,20 +57,20 @@ class Waiting:
 class Relayed:
     """What became of the rows of one batch; those it does not name wait on as they were."""
 
-    sent: Sequence[Waiting] = ()
-    refused: Sequence[Waiting] = ()
+    sent: Sequence[WaitingRow] = ()
+    refused: Sequence[WaitingRow] = ()
     """Each alone, for a reason that may not last: counted, and tried again."""
-    set_aside: Sequence[tuple[Waiting, str]] = ()
+    set_aside: Sequence[tuple[WaitingRow, str]] = ()
     """Each with its reason: no attempt could send them."""
     fault: Exception | None = None
     """Why the rest was not sent: the destination's trouble, not the messages'."""
 
 
-class Batch(Protocol):
+class RowBatch(Protocol):
     """Rows of one destination that no other relay has meanwhile."""
 
     @property
-    def rows(self) -> Sequence[Waiting]:
+    def rows(self) -> Sequence[WaitingRow]:
         """In their order."""
 
     @property
@@ -84,7 +84,7 @@ class Batch(Protocol):
 
 
 @attrs.frozen(kw_only=True)
-class Take:
+class RowsWanted:
     """Which rows a relay asks for."""
 
     destination: str
@@ -135,7 +135,7 @@ class RelaySource(Protocol):
     async def destinations(self) -> Sequence[str]:
         """Those for which rows wait."""
 
-    def taken(self, take: Take) -> AbstractAsyncContextManager[Batch | None]:
+    def taken(self, wanted: RowsWanted) -> AbstractAsyncContextManager[RowBatch | None]:
         """The first rows of a destination, for this relay alone until the block ends; None while
         another relay has that destination.
         """

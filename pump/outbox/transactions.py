@@ -29,7 +29,7 @@ ACCEPTED: Final = (
 Handle: TypeAlias = Any
 
 
-class Dialect(Enum):
+class DatabaseKind(Enum):
     """The database that an outbox is in."""
 
     POSTGRES = "postgresql"
@@ -74,7 +74,7 @@ class Write:
 class Target:
     """Where an outbox is, and how its rows are written."""
 
-    dialect: Dialect
+    dialect: DatabaseKind
     writes: Callable[[Sequence[Posted]], Sequence[Write]]
 
 

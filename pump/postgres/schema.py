@@ -47,7 +47,7 @@ class Component:
         if found < self.version:
             remedy = (
                 f"it is of version {found}, and this Pumphouse needs {self.version}: run once with "
-                f"make_channels=MakeChannels.CREATE as its owner"
+                f"MakeChannels.CREATE as its owner"
             )
             raise ConfigurationError("schema", schema, remedy)
 

@@ -20,7 +20,7 @@ from pump.errors import (
 )
 from pump.message import Message
 from pump.outbox.sending import MAX_ATTEMPTS, Fault, fault_of, rounded_up, send_batch
-from pump.outbox.store import Waiting
+from pump.outbox.store import WaitingRow
 from pump.stores.packing import pack, pack_checked
 from pump.testing.builders import a_message
 
@@ -30,9 +30,9 @@ AWAY = ConnectionFailed("broker", "refused")
 
 def a_row(
     position: int, *, lane: int | None = None, delay_s: float = 0.0, **fields: int
-) -> Waiting:
+) -> WaitingRow:
     id_ = f"m{position}"
-    return Waiting(
+    return WaitingRow(
         position=position,
         id=id_,
         lane=lane,
@@ -64,7 +64,7 @@ class Broker:
             raise SendFailed("orders", failures)
 
 
-def positions(rows: Sequence[Waiting]) -> list[int]:
+def positions(rows: Sequence[WaitingRow]) -> list[int]:
     return [each.position for each in rows]
 
 
