@@ -53,9 +53,9 @@ def ledger(
     """Show what became of messages: rates by type and reason, the slowest handlers, the last
     failures, and a chart of them over time.
 
-    PATH is a SQLite file, or a folder of Parquet files, that `pump run --ledger PATH` or
-    App(ledger=…) has written; by default .pumphouse/ledger.db, else .pumphouse/ledger. It may be
-    read while pumps write it. Filters may be repeated; times are UTC.
+    PATH is a SQLite file, a folder of Parquet files or a postgres:// URL, that `pump run --ledger
+    PATH` or App(ledger=…) has written; by default .pumphouse/ledger.db, else .pumphouse/ledger. It
+    may be read while pumps write it. Filters may be repeated; times are UTC.
 
     \b
     Examples:
@@ -210,7 +210,7 @@ def make_report(asked: LedgerOptions, *, max_slots: int) -> LedgerSummary:
         statuses=asked.statuses,
     )
     return LedgerSummary(
-        path=path,
+        path=None if path is None else locate(path).shown,
         is_empty=oldest_us is None,
         start_us=start_us,
         end_us=max(end_us, start_us),
@@ -298,11 +298,10 @@ def _path(asked: str | None) -> str | None:
     if asked is None:
         found = [path for path in (DEFAULT_FILE, DEFAULT_FOLDER) if path.exists()]
         return str(found[0]) if found else None
-    path = locate(asked).path
-    if not path.exists():
-        raise ConfigurationError(
-            "PATH", str(path), f"there is no ledger; start one: pump run app:app --ledger {asked}"
-        )
+    location = locate(asked)
+    if not location.may_be_there:
+        remedy = f"there is no ledger; start one: pump run app:app --ledger {asked}"
+        raise ConfigurationError("PATH", location.shown, remedy)
     return asked
 
 

@@ -74,7 +74,7 @@ class ReportOptionsGiven:
         if self.ledger is None:
             found = [path for path in (DEFAULT_FILE, DEFAULT_FOLDER) if path.exists()]
             return str(found[0]) if found else None
-        if not locate(self.ledger).path.exists():
+        if not locate(self.ledger).may_be_there:
             raise ConfigurationError(
                 "ledger",
                 self.ledger,

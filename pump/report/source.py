@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from datetime import date
@@ -11,11 +10,13 @@ from pathlib import Path
 import attrs
 
 from ..errors import ConfigurationError, StorageFailed
+from ..postgres.settings import PostgresSettings
 from ..stores.ledger import parquet_ledger
 from ..stores.ledger.parquet_ledger import parquet_module, waiting_rows
 from ..stores.ledger.reading import Rolled, locate
 from ..stores.ledger.rows import COLUMNS, Row
 from ..stores.ledger.sqlite_ledger import FORMAT, snapshot
+from ..stores.ledger.tally import OutcomesTable
 
 _ROWS_AT_ONCE = 5_000
 _ROWS_A_FILE = 500_000
@@ -45,12 +46,14 @@ def no_ledger(scratch: Path) -> Source:
 def ledger_source(where: str | Path, scope: ReportScope, scratch: Path) -> Source:
     """The source for a ledger that is there, be it written meanwhile; nothing of it is changed."""
     location = locate(where)
-    if not location.path.exists():
+    if not location.may_be_there:
         raise ConfigurationError(
             "ledger",
             str(location.path),
             f"there is no ledger; start one: pump run app:app --ledger {where}",
         )
+    if location.postgres is not None:
+        return _postgres(location.postgres, scope, scratch)
     if location.is_sqlite:
         return _sqlite(location.path, scope, scratch)
     return _folder(location.path, scope, scratch)
@@ -75,18 +78,26 @@ def without_damaged(source: Source) -> Source:
 def _sqlite(path: Path, scope: ReportScope, scratch: Path) -> Source:
     parquet_module()
     with snapshot(path, FORMAT) as connection:
-        gathered = _write(_sqlite_rows(connection, scope), scratch, "sqlite")
+        # A file that was just made may have no table yet.
+        found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'outcomes'")
+        rows = [] if found.fetchone() is None else _table_rows(connection, scope)
+        gathered = _write(rows, scratch, "sqlite")
     return Source(gathered=gathered, scratch=scratch)
 
 
-def _sqlite_rows(connection: sqlite3.Connection, scope: ReportScope) -> Iterator[list[Row]]:
-    # A file that was just made may have no table yet.
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'outcomes'")
-    if found.fetchone() is None:
-        return
+def _postgres(settings: PostgresSettings, scope: ReportScope, scratch: Path) -> Source:
+    from ..stores.ledger.postgres_ledger import postgres_snapshot
+
+    parquet_module()
+    with postgres_snapshot(settings) as table:
+        gathered = _write(_table_rows(table, scope), scratch, "postgres")
+    return Source(gathered=gathered, scratch=scratch)
+
+
+def _table_rows(table: OutcomesTable, scope: ReportScope) -> Iterator[list[Row]]:
     names = ", ".join(each.name for each in COLUMNS)
     until_us = 2**63 - 1 if scope.until_us is None else scope.until_us
-    rows = connection.execute(
+    rows = table.execute(
         f"SELECT {names} FROM outcomes WHERE time >= ? AND time < ?", (scope.since_us, until_us)
     )
     while some := rows.fetchmany(_ROWS_AT_ONCE):

@@ -17,6 +17,8 @@ class TcpProxy:
         self._is_shut = False
         self._flows: set[asyncio.Event] = set()
         self._severs_after: int | None = None
+        self._severs_at_answer_to = b""
+        self._is_told = False
         self.port = 0
         self.connection_count = 0
         self.loses_answers = False
@@ -48,6 +50,12 @@ class TcpProxy:
     def sever_after(self, byte_count: int) -> None:
         """Sever once so many bytes more were passed on, both ways together."""
         self._severs_after = byte_count
+
+    def sever_at_answer_to(self, words: bytes) -> None:
+        """Sever when the next thing that has these words in it is answered: it was done, and the
+        answer is lost.
+        """
+        self._severs_at_answer_to = words
 
     def shut(self) -> None:
         """Sever, and let nobody in until `let_in`."""
@@ -99,6 +107,12 @@ class TcpProxy:
                 await flow.wait()
                 if is_answer and self.loses_answers:
                     continue
+                if is_answer and self._is_told:
+                    self._is_told, self._severs_at_answer_to = False, b""
+                    self.sever()
+                    return
+                if not is_answer and self._severs_at_answer_to:
+                    self._is_told |= self._severs_at_answer_to in data
                 writer.write(data)
                 await writer.drain()
                 self._count(len(data))

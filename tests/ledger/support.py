@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -74,6 +75,14 @@ def sqlite_rows(path: Path) -> list[Row]:
         return [
             Row._make(each) for each in connection.execute("SELECT * FROM outcomes ORDER BY time")
         ]
+
+
+def postgres_rows(url: str) -> list[Row]:
+    """What a ledger in PostgreSQL holds, in the order of time."""
+    server, _, schema = url.partition("?schema=")
+    with psycopg.connect(server) as connection:
+        asked = f'SELECT * FROM "{schema}".outcomes ORDER BY time'.encode()
+        return [Row._make(each) for each in connection.execute(asked)]
 
 
 def parquet_files(folder: Path) -> list[Path]:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pump.errors import ConfigurationError
-from pump.stores.ledger import ParquetLedger, SqliteLedger, ledger_from
-from pump.stores.ledger.reading import Location, locate
+from pump.postgres.settings import PostgresSettings
+from pump.stores.ledger import ParquetLedger, PostgresLedger, SqliteLedger, ledger_from
+from pump.stores.ledger.reading import Location, PostgresReader, locate, reader_from
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,22 @@ def test_when_a_name_of_the_package_does_not_exist_then_that_is_an_attribute_err
 def test_when_a_name_is_too_long_for_any_file_then_it_is_located_all_the_same() -> None:
     """Whoever opens it is told."""
     assert locate("x" * 5_000) == Location(path=Path("x" * 5_000), is_sqlite=False)
+
+
+def test_when_a_database_is_named_then_its_options_and_ours_are_told_apart() -> None:
+    """R56, R61: and no password is repeated."""
+    url = "postgres://me:s3cret@db/shop?schema=shop&keep=30d&detail=no"
+
+    location = locate(url)
+
+    assert location.postgres == PostgresSettings.from_url(
+        "postgres://me:s3cret@db/shop?schema=shop"
+    )
+    assert (location.keep, location.detail) == (timedelta(days=30), False)
+    assert (location.may_be_there, location.shown) == (True, "postgres://db/shop")
+    assert isinstance(ledger_from(url), PostgresLedger)
+    assert isinstance(reader_from(url), PostgresReader)
+    for wrong in ("keep=soon", "detail=perhaps", "sslmod=require"):
+        with pytest.raises(ConfigurationError) as refused:
+            locate(f"postgres://me:s3cret@db/shop?{wrong}")
+        assert "s3cret" not in str(refused.value)

@@ -13,17 +13,17 @@ import pytest
 from pump import App, Backoff, Command, InvalidMessage, RejectMessage, Subscription, hybrid
 from pump.errors import StorageFailed
 from pump.message import Message
-from pump.stores.ledger import ParquetLedger, SqliteLedger
+from pump.stores.ledger import ParquetLedger, PostgresLedger, SqliteLedger
 from pump.stores.ledger.buffered_ledger import BufferedLedger
 from pump.stores.ledger.rows import Row
 from pump.stores.spill import MemorySpill
 from pump.testing import Harness
 from pump.testing.virtual_clock import VirtualClock
 
-from .support import journal_rows, parquet_rows, sqlite_rows
+from .support import journal_rows, parquet_rows, postgres_rows, sqlite_rows
 
 GATEWAYS = ["memory", "local"]
-LEDGERS = ["sqlite", "parquet"]
+LEDGERS = ["sqlite", "parquet", pytest.param("postgres", marks=pytest.mark.broker)]
 BACKOFF = Backoff(initial=timedelta(seconds=1), jitter=0)
 
 
@@ -37,12 +37,33 @@ def app_with(gateway: str, ledger: BufferedLedger, clock: VirtualClock, folder: 
 
 
 def ledger_of(kind: str, folder: Path) -> BufferedLedger:
-    return SqliteLedger(folder / "l.db") if kind == "sqlite" else ParquetLedger(folder / "l")
+    match kind:
+        case "sqlite":
+            return SqliteLedger(folder / "l.db")
+        case "parquet":
+            return ParquetLedger(folder / "l")
+        case url:
+            return PostgresLedger(url)
 
 
 def rows_of(kind: str, folder: Path) -> list[Row]:
-    rows = sqlite_rows(folder / "l.db") if kind == "sqlite" else parquet_rows(folder / "l")
+    match kind:
+        case "sqlite":
+            rows = sqlite_rows(folder / "l.db")
+        case "parquet":
+            rows = parquet_rows(folder / "l")
+        case url:
+            rows = postgres_rows(url)
     return sorted(rows, key=lambda row: row.time)
+
+
+@pytest.fixture(params=LEDGERS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """A kind of ledger, or the URL of one."""
+    if request.param == "postgres":
+        url: str = request.getfixturevalue("postgres_schema")
+        return url
+    return str(request.param)
 
 
 async def pump_one(app: App, clock: VirtualClock, message: Message, **subscription: Any) -> None:
@@ -62,7 +83,6 @@ async def pump_one(app: App, clock: VirtualClock, message: Message, **subscripti
         await clock.advance(10)
 
 
-@pytest.mark.parametrize("kind", LEDGERS)
 @pytest.mark.parametrize("gateway", GATEWAYS)
 @pytest.mark.parametrize(
     ("body", "options", "expected"),

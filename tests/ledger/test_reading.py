@@ -18,10 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from pump.errors import StorageFailed
+from pump.postgres.settings import PostgresSettings
 from pump.stores.ledger import parquet, parquet_ledger
 from pump.stores.ledger.parquet import write_rows
 from pump.stores.ledger.parquet_ledger import ParquetStore, RollOptions
-from pump.stores.ledger.reading import LedgerReader, ParquetReader, SqliteReader
+from pump.stores.ledger.postgres_ledger import LedgerTable
+from pump.stores.ledger.reading import LedgerReader, ParquetReader, PostgresReader, SqliteReader
 from pump.stores.ledger.rows import Row, RowStore
 from pump.stores.ledger.sqlite_ledger import LedgerFile
 from pump.stores.ledger.tally import LedgerTally, Query, bucket_of, middle_of
@@ -57,7 +59,18 @@ def parquet_store(folder: Path) -> tuple[RowStore, LedgerReader]:
     return ParquetStore(folder / "l", options), ParquetReader(folder / "l")
 
 
-STORES = pytest.mark.parametrize("make", [sqlite_store, parquet_store])
+@pytest.fixture(
+    params=[sqlite_store, parquet_store, pytest.param(None, marks=pytest.mark.broker)],
+    ids=["sqlite", "parquet", "postgres"],
+)
+def make(request: pytest.FixtureRequest) -> Make:
+    if request.param is not None:
+        found: Make = request.param
+        return found
+    settings = PostgresSettings.from_url(request.getfixturevalue("postgres_schema"))
+    return lambda _: (LedgerTable(settings, None), PostgresReader(settings))
+
+
 Make = Callable[[Path], tuple[RowStore, LedgerReader]]
 
 
@@ -81,7 +94,6 @@ def expected_tally(rows: list[Row], query: Query) -> LedgerTally:
     return tally
 
 
-@STORES
 @pytest.mark.parametrize(
     "query",
     [
@@ -112,7 +124,6 @@ def test_when_rows_are_tallied_then_each_that_was_asked_for_counts_once(
     assert ids(again.failures) == ids(tally.failures)
 
 
-@STORES
 def test_when_there_are_rows_then_the_oldest_is_known(make: Make, tmp_path: Path) -> None:
     store, reader = make(tmp_path)
     store.open()
@@ -128,7 +139,6 @@ def test_when_there_are_rows_then_the_oldest_is_known(make: Make, tmp_path: Path
     assert reader.oldest_us() == 7
 
 
-@STORES
 def test_when_nothing_is_written_yet_then_the_tally_is_empty(make: Make, tmp_path: Path) -> None:
     store, reader = make(tmp_path)
     store.open()
@@ -351,7 +361,6 @@ def test_when_the_folder_of_a_day_disappears_then_that_is_no_trouble(
     assert (tally.row_count, tally.skipped) == (1, [])
 
 
-@STORES
 def test_when_the_reader_may_not_write_then_it_reads_all_the_same(make: Make) -> None:
     """Another user's ledger: while it is written, and after it was closed."""
     with TemporaryDirectory() as name:

@@ -1,8 +1,9 @@
 """The ledger of outcomes: what became of every delivery, for people who ask later.
 
 `SqliteLedger` is one file, for the small case; `ParquetLedger` a folder of Parquet files by day,
-for everything that reads such folders. `ledger_from` makes either from a path or a URL. Each is
-loaded when it is first asked for: an app without a ledger pays for none of it.
+for everything that reads such folders; `PostgresLedger` one table for all machines. `ledger_from`
+makes one from a path or a URL. Each is loaded when it is first asked for: an app without a ledger
+pays for none of it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from ...events import Event
 
 if TYPE_CHECKING:
     from .parquet_ledger import ParquetLedger
+    from .postgres_ledger import PostgresLedger
     from .reading import ledger_from
     from .sqlite_ledger import SqliteLedger
 
-__all__ = ["Ledger", "ParquetLedger", "SqliteLedger", "ledger_from"]
+__all__ = ["Ledger", "ParquetLedger", "PostgresLedger", "SqliteLedger", "ledger_from"]
 
 _HOMES = {
     "ParquetLedger": "parquet_ledger",
+    "PostgresLedger": "postgres_ledger",
     "SqliteLedger": "sqlite_ledger",
     "ledger_from": "reading",
 }

@@ -8,14 +8,17 @@ from contextlib import ExitStack, suppress
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import attrs
 
 from ...clock import parse_duration
 from ...errors import ConfigurationError, StorageFailed
+from ...gateway_url import without_secrets
+from ...postgres.settings import PostgresSettings
 from . import Ledger, parquet_ledger
 from .parquet_ledger import ParquetLedger, Range, parquet_module, waiting_rows
+from .postgres_ledger import PostgresLedger, postgres_snapshot
 from .rows import Row, translated
 from .sqlite_ledger import FORMAT, SqliteLedger, snapshot
 from .tally import LedgerTally, Query, tally_rows, tally_table
@@ -52,6 +55,24 @@ class SqliteReader:
         with snapshot(self.path, FORMAT) as connection:
             if _has_table(connection):
                 tally_table(connection, query, tally)
+        return tally
+
+
+@attrs.frozen
+class PostgresReader:
+    """Reads the table of a `PostgresLedger`."""
+
+    settings: PostgresSettings
+
+    def oldest_us(self) -> int | None:
+        with postgres_snapshot(self.settings) as table:
+            [oldest_us] = table.execute("SELECT min(time) FROM outcomes").fetchone()
+            return None if oldest_us is None else int(oldest_us)
+
+    def tally(self, query: Query) -> LedgerTally:
+        tally = LedgerTally()
+        with postgres_snapshot(self.settings) as table:
+            tally_table(table, query, tally)
         return tally
 
 
@@ -207,38 +228,57 @@ def _skip(path: Path, error: StorageFailed, tally: LedgerTally) -> None:
 # Locating: ledgers by path or URL, for the command line and for configuration.
 #
 # A path that ends in `.db` or `.sqlite`, or is a file, is SQLite; any other is a folder of Parquet.
-# `sqlite://` and `parquet://` say it outright, and take `?keep=30d` and `?detail=no`.
+# `sqlite://` and `parquet://` say it outright. They and `postgres://` take `?keep=30d` and
+# `?detail=no`.
 
 DEFAULT_FILE = Path(".pumphouse/ledger.db")
 DEFAULT_FOLDER = Path(".pumphouse/ledger")
 _SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 _TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+_OWN_OPTIONS = ("keep", "detail")
 
 
 @attrs.frozen(kw_only=True)
 class Location:
     """Where a ledger is, of which kind, and what was said about it."""
 
-    path: Path
-    is_sqlite: bool
+    path: Path = Path()
+    is_sqlite: bool = False
+    postgres: PostgresSettings | None = None
+    """The database; then there is no path."""
     keep: timedelta | None = None
     detail: bool = True
+
+    @property
+    def may_be_there(self) -> bool:
+        """False where a look at the disk tells that there is no ledger."""
+        return self.postgres is not None or self.path.exists()
+
+    @property
+    def shown(self) -> str:
+        """How to call it: no secrets in it."""
+        return str(self.path) if self.postgres is None else self.postgres.target
 
 
 def ledger_from(where: str | Path) -> Ledger:
     """The ledger that a path or a URL names; `ConfigurationError` when it names none.
 
-    `sqlite:///var/lib/shop/ledger.db`, `parquet:///var/lib/shop/ledger?keep=90d`, or a path.
-    Two slashes begin a relative path: `parquet://ledger`.
+    `sqlite:///var/lib/shop/ledger.db`, `parquet:///var/lib/shop/ledger?keep=90d`,
+    `postgres://host/database`, or a path. Two slashes begin a relative path: `parquet://ledger`.
     """
     location = locate(where)
+    keep, detail = location.keep, location.detail
+    if location.postgres is not None:
+        return PostgresLedger(location.postgres, keep=keep, detail=detail)
     kind = SqliteLedger if location.is_sqlite else ParquetLedger
-    return kind(location.path, keep=location.keep, detail=location.detail)
+    return kind(location.path, keep=keep, detail=detail)
 
 
 def reader_from(where: str | Path) -> LedgerReader:
     """What reads the ledger that a path or a URL names."""
     location = locate(where)
+    if location.postgres is not None:
+        return PostgresReader(location.postgres)
     return SqliteReader(location.path) if location.is_sqlite else ParquetReader(location.path)
 
 
@@ -250,16 +290,28 @@ def locate(where: str | Path) -> Location:
         path = Path(text)
         is_sqlite = _is_sqlite(path)
         return Location(path=path, is_sqlite=is_sqlite)
-    if scheme not in ("sqlite", "parquet"):
-        raise ConfigurationError("ledger", text, "use a path, sqlite:///file or parquet:///folder")
+    if scheme not in ("sqlite", "parquet", "postgres", "postgresql"):
+        remedy = "use a path, sqlite:///file, parquet:///folder or postgres://host/database"
+        raise ConfigurationError("ledger", without_secrets(text), remedy)
+    shown = text if scheme in ("sqlite", "parquet") else without_secrets(text)
     try:
         parts = urlsplit(text)
     except ValueError as error:
-        raise ConfigurationError("ledger", text, f"this is no URL: {error}") from None
+        raise ConfigurationError("ledger", shown, f"this is no URL: {error}") from None
+    if shown is not text:
+        return _in_postgres(parts, shown)
     path = Path(unquote(f"{parts.netloc}{parts.path}"))
     if path == Path():
         raise ConfigurationError("ledger", text, f"name a path behind {scheme}://")
     return Location(path=path, is_sqlite=scheme == "sqlite", **_options(text, parts.query))
+
+
+def _in_postgres(parts: SplitResult, shown: str) -> Location:
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    own = urlencode([each for each in given if each[0] in _OWN_OPTIONS])
+    others = urlencode([each for each in given if each[0] not in _OWN_OPTIONS])
+    settings = PostgresSettings.from_url(urlunsplit(parts._replace(query=others)))
+    return Location(postgres=settings, **_options(shown, own))
 
 
 def _is_sqlite(path: Path) -> bool:

@@ -7,12 +7,11 @@ two per cent, so a percentile is within one per cent of the true one; the longes
 from __future__ import annotations
 
 import heapq
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import ceil, exp, log
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -142,14 +141,21 @@ def _time_of(row: Row) -> int:
     return row.time
 
 
-# Tallies of rows from SQLite and from memory.
+# Tallies of rows from tables and from memory.
 
 _ROWS_AT_ONCE = 10_000
 _counted = attrgetter(*COUNTED)
 
 
-def tally_table(connection: sqlite3.Connection, query: Query, tally: LedgerTally) -> None:
-    """Add what the table `outcomes` of this connection holds."""
+class OutcomesTable(Protocol):
+    """What has a table `outcomes`, and SQL as SQLite's."""
+
+    def execute(self, sql: str, values: Sequence[Any] = ..., /) -> Any:
+        """A cursor of the rows."""
+
+
+def tally_table(connection: OutcomesTable, query: Query, tally: LedgerTally) -> None:
+    """Add what the table `outcomes` holds."""
     where, values = _condition(query)
     found = connection.execute(f"SELECT {', '.join(COUNTED)} FROM outcomes WHERE {where}", values)
     while rows := found.fetchmany(_ROWS_AT_ONCE):
