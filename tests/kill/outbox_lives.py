@@ -36,7 +36,7 @@ from pump.capabilities import Capabilities
 from pump.errors import ConnectionFailed, GatewayError
 from pump.message import Message
 from pump.outbox import PostgresOutbox, postgres
-from pump.outbox.store import Batch, Relayed, Take, Waiting
+from pump.outbox.store import Relayed, RowBatch, RowsWanted, WaitingRow
 from pump.outbox.transactions import Writer
 from pump.ports import AdminPort, ConsumerPort, ProducerPort
 from pump.subscription import Subscription, retry
@@ -175,24 +175,24 @@ class SteppingOutbox(PostgresOutbox):
         self._line = line
 
     @asynccontextmanager
-    async def taken(self, take: Take) -> AsyncIterator[Batch | None]:
+    async def taken(self, wanted: RowsWanted) -> AsyncIterator[RowBatch | None]:
         self._line.step("take")
-        async with super().taken(take) as batch:
+        async with super().taken(wanted) as batch:
             if batch is None:
                 yield None
                 return
-            self._line.say(take=take.destination)
+            self._line.say(take=wanted.destination)
             self._line.step("taken")
             yield _SteppingBatch(batch, self._line)
             self._line.step("commit of the relay")
-        self._line.say(settle=take.destination)
+        self._line.say(settle=wanted.destination)
 
 
 class _SteppingBatch:
-    def __init__(self, batch: Batch, line: Line) -> None:
+    def __init__(self, batch: RowBatch, line: Line) -> None:
         self._batch = batch
         self._line = line
-        self.rows: Sequence[Waiting] = batch.rows
+        self.rows: Sequence[WaitingRow] = batch.rows
         self.is_all = batch.is_all
 
     async def settle(self, relayed: Relayed) -> None:
@@ -207,21 +207,21 @@ class DeletingFirst(SteppingOutbox):
     """Deletes what it is about to send."""
 
     @asynccontextmanager
-    async def taken(self, take: Take) -> AsyncIterator[Batch | None]:
-        async with PostgresOutbox.taken(self, take) as batch:
+    async def taken(self, wanted: RowsWanted) -> AsyncIterator[RowBatch | None]:
+        async with PostgresOutbox.taken(self, wanted) as batch:
             if batch is not None:
                 await batch.settle(Relayed(sent=batch.rows))
         if batch is None:
             yield None
             return
-        self._line.say(take=take.destination)
+        self._line.say(take=wanted.destination)
         yield _Settled(batch)
-        self._line.say(settle=take.destination)
+        self._line.say(settle=wanted.destination)
 
 
 class _Settled:
-    def __init__(self, batch: Batch) -> None:
-        self.rows: Sequence[Waiting] = batch.rows
+    def __init__(self, batch: RowBatch) -> None:
+        self.rows: Sequence[WaitingRow] = batch.rows
         self.is_all = batch.is_all
 
     async def settle(self, relayed: Relayed) -> None:
