@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.brokers.rabbitmq_plugin",
     "tests.brokers.servicebus_plugin",
     "tests.conformance.recording",
+    "tests.selecting",
 ]
 
 # A state machine's first example pays for imports, so time is no measure of a single one;
