@@ -76,6 +76,19 @@ def _read_the_descriptions_of_services_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _trust_no_public_authority() -> Iterator[None]:
+    """aiobotocore reads all of them for each client, on the event loop, also of a server without
+    TLS. Servers with it are tests' own, with a certificate that is named.
+    """
+    import aiobotocore.httpsession
+
+    find = aiobotocore.httpsession.get_cert_path
+    aiobotocore.httpsession.get_cert_path = lambda verify: None if verify is True else find(verify)
+    yield
+    aiobotocore.httpsession.get_cert_path = find
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _any_disk_will_do() -> None:
     """Whether the tests run in a container, or on a disk in memory, is not what they are about."""
     spill._MOUNTS = Path(os.devnull)
