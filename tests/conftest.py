@@ -22,6 +22,7 @@ pytest_plugins = [
     "tests.brokers.rabbitmq_plugin",
     "tests.brokers.servicebus_plugin",
     "tests.conformance.recording",
+    "tests.selecting",
 ]
 
 # A state machine's first example pays for imports, so time is no measure of a single one;
@@ -73,6 +74,19 @@ def _read_the_descriptions_of_services_once() -> Iterator[None]:
     botocore.session.create_loader = functools.cache(make)
     yield
     botocore.session.create_loader = make
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _trust_no_public_authority() -> Iterator[None]:
+    """aiobotocore reads all of them for each client, on the event loop, also of a server without
+    TLS. Servers with it are tests' own, with a certificate that is named.
+    """
+    import aiobotocore.httpsession
+
+    find = aiobotocore.httpsession.get_cert_path
+    aiobotocore.httpsession.get_cert_path = lambda verify: None if verify is True else find(verify)
+    yield
+    aiobotocore.httpsession.get_cert_path = find
 
 
 @pytest.fixture(scope="session", autouse=True)
