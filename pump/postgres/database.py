@@ -299,8 +299,9 @@ class Database:
             raise ConnectionFailed(self.settings.target, self._last_fault)
         try:
             connection = await self.connect()
+            self._all.add(connection)
             if self.is_pooled is None:
-                await self._look_at_server(connection)
+                await self._look_at_new(connection)
         except PumpError as error:
             self._failure_count += 1
             if isinstance(error, ConnectionFailed):
@@ -311,7 +312,6 @@ class Database:
         self._failure_count, self._last_fault = 0, None
         # Prepared statements belong to a server's connection, and behind a pooler to no one.
         connection.prepare_threshold = None if self.is_pooled else 0
-        self._all.add(connection)
         if self._setting.sql and not self.is_pooled:
             await self._tell(connection)
         self._require_open()
@@ -327,6 +327,14 @@ class Database:
     def _require_open(self) -> None:
         if self._is_ended:
             raise ConnectionFailed(self.settings.target, "the gateway is closed")
+
+    async def _look_at_new(self, connection: Connection) -> None:
+        try:
+            await self._look_at_server(connection)
+        except BaseException:
+            # Cancelled, too: nothing else knows of it yet.
+            self._discard(connection)
+            raise
 
     async def _look_at_server(self, connection: Connection) -> None:
         version = connection.info.server_version
@@ -496,6 +504,10 @@ class Listener:
         except _driver()[1] as error:
             await connection.close()
             raise ConnectionFailed(database.settings.target, str(error)) from error
+        except asyncio.CancelledError:
+            _sever(connection)
+            database.tasks.start(_close(connection), "close")
+            raise
         finally:
             database.under_way -= 1
         self._connection, self._number = connection, connection.fileno()

@@ -20,6 +20,7 @@ STAYS_HERE = {
     "DeliveryProcessor",
     "Context",
     "Dispatch",
+    "Packages",
     "Performer",
     "PumpParts",
     "Registration",
