@@ -20,7 +20,6 @@ STAYS_HERE = {
     "DeliveryProcessor",
     "Context",
     "Dispatch",
-    "Packages",
     "Performer",
     "PumpParts",
     "Registration",
