@@ -86,8 +86,10 @@ class SessionLockContract(ContractTests):
         await session.aclose()
 
         again = await take(queue, await hold(queue, choice(rig, "a")), 3)
-        assert text_of(again) == "a1a2"
-        assert [each.attempt for each in again] == [3, 1]
+        assert (text_of(again[:1]), again[0].attempt >= 3) == ("a1", True)
+        if rig.abandons_uncounted:
+            assert text_of(again) == "a1a2"
+            assert [each.attempt for each in again] == [3, 1]
 
     async def test_when_a_session_is_closed_then_who_waits_for_it_has_it(self, rig: Rig) -> None:
         """R40: at once."""
