@@ -123,7 +123,8 @@ async def _measure_procrastinate(url: str, count: int) -> Reading:
         with watch.span("send"):
             for start in range(0, count, POST_BATCH):
                 batch = range(start, min(start + POST_BATCH, count))
-                await handle.batch_defer_async(*({"number": number} for number in batch))
+                jobs: list[dict[str, Any]] = [{"number": number} for number in batch]
+                await handle.batch_defer_async(*jobs)
         with watch.span("pump"):
             await app.run_worker_async(
                 wait=False,
