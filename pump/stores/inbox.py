@@ -62,7 +62,7 @@ class Inbox(Protocol):
     async def claim(self, key: str, *, owner: str, now_s: float, lease_s: float) -> Claim:
         """Take the key for `lease_s` if it is free. Of any number of callers, one is given it.
 
-        Asked again by the owner of a claim, which does not happen, a store may answer either way.
+        An owner that asks again for what it has may be told `Claimed` or `Busy`.
         """
 
     async def extend(self, key: str, *, owner: str, now_s: float, lease_s: float) -> bool:

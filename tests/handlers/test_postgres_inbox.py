@@ -22,7 +22,7 @@ from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError, StorageFailed
 from pump.outcome import DeferMessage
 from pump.stores import postgres_inbox
-from pump.stores.inbox import AlreadyDone, Busy, Claimed
+from pump.stores.inbox import AlreadyDone, Busy, Claimed, current_claim
 from pump.stores.inbox_rows import INBOX
 from pump.subscription import MakeChannels
 from pump.testing.virtual_clock import VirtualClock
@@ -203,6 +203,8 @@ async def test_when_a_transaction_takes_longer_than_its_lease_then_its_heartbeat
         async def handle(_: Any) -> None:
             async with till.block() as connection:
                 await till.execute(connection, PAY)
+                _, held = current_claim(till.inbox)
+                assert await till.inbox.extend(held.key, owner=held.owner, now_s=NOW_S, lease_s=0.2)
                 await SYSTEM_CLOCK.sleep(0.5)
 
         assert await deliver(till, handle, lease_s=0.2) == "processed"
