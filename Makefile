@@ -114,9 +114,9 @@ test-spark: $(SPARK) $(LOCALSTACK)
 	$(PY) -m pytest tests/spark* tests/benchmarks -m spark -n 2 --dist loadgroup --timeout=300 \
 		$(call RECORD,spark) $(ARGS)
 
-# What waits or computes first, side by side; then, three at a time, what kills processes and measures
-# real time. A choice of tests (ARGS) may leave nothing to run in one of the two. Whoever is done
-# takes from the others: a few of these tests are as long as a hundred.
+# What waits or computes first, side by side; then, five at a time, what kills processes and lives in
+# real time: it waits for two thirds of its own. A choice of tests (ARGS) may leave nothing to run in one
+# of the two. A worker that is done takes from the others: a few of these tests are as long as a hundred.
 SLOW := $(PY) -m pytest -m slow --timeout=900 --durations=12 --dist worksteal
 SLOW_TOGETHER := tests/contract tests/fuzz tests/redrive tests/gateways/s3/simulation \
 	tests/gateways/sqs/broker/test_twenty_thousand.py
@@ -124,7 +124,7 @@ OR_NONE = $(if $(ARGS),|| [ $$? -eq 5 ])
 test-slow: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER)
 	$(PY) tests/brokers/install_brokers.py
 	$(SLOW) -n 6 $(call RECORD,slow-together) $(SLOW_TOGETHER) $(ARGS) $(OR_NONE)
-	$(SLOW) -n 3 $(call RECORD,slow) $(SLOW_TOGETHER:%=--ignore=%) $(ARGS) $(OR_NONE)
+	$(SLOW) -n 5 $(call RECORD,slow) $(SLOW_TOGETHER:%=--ignore=%) $(ARGS) $(OR_NONE)
 
 # What meets the SDKs. Some of it needs servers: NATS, `pump local`, RabbitMQ and PostgreSQL where
 # they are installed, and the peer of Service Bus.

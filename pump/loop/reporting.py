@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -33,7 +33,7 @@ from ..outcome import (
     Settlement,
     carries_signal,
 )
-from ..percentiles import bucket_at
+from ..percentiles import bucket_at, bucket_of, end_of
 from ..ports import ConsumerPort, PayloadEncryption, SessionPort
 from ..services import Services
 from ..subscription import Subscription
@@ -179,16 +179,14 @@ class Reporter:
 
 _SHORT_S = 0.001
 """No lease is chosen by handlers that are faster than this, so they share a bucket."""
-_STEPS = 4
-_BOUNDS_S = tuple(_SHORT_S * 2 ** (step / _STEPS) for step in range(27 * _STEPS))
-"""The upper end of each bucket, four to every doubling, up to more than a day."""
+_SHORT = bucket_of(_SHORT_S)
 
 
 @attrs.define
 class RunTimes:
     """Counts by duration; ever growing, and small whatever it has seen."""
 
-    counts: list[int] = attrs.field(factory=lambda: [0] * (len(_BOUNDS_S) + 1))
+    counts: Counter[int] = attrs.field(factory=Counter)
     sum_s: float = 0.0
     max_s: float = 0.0
 
@@ -201,16 +199,16 @@ class RunTimes:
             if run_s > max_s:
                 max_s = run_s
             if run_s > _SHORT_S:
-                self.counts[bisect_left(_BOUNDS_S, run_s)] += 1
+                self.counts[bucket_of(run_s)] += 1
             elif run_s:
                 short_count += 1
-        self.counts[0] += short_count
+        self.counts[_SHORT] += short_count
         self.sum_s += sum_s
         self.max_s = max_s
 
     def summary(self, *, lost_count: int, now_s: float) -> HandlerTimes:
         """What was seen until now."""
-        count = sum(self.counts)
+        count = self.counts.total()
         return HandlerTimes(
             count=count,
             mean_s=self.sum_s / count if count else 0.0,
@@ -223,8 +221,8 @@ class RunTimes:
 
     def _percentile_s(self, rank: float) -> float:
         """The upper end of the bucket that holds the `rank`-th run."""
-        bound_s = bucket_at(rank, zip(_BOUNDS_S, self.counts, strict=False))
-        return self.max_s if bound_s is None else min(bound_s, self.max_s)
+        bucket = bucket_at(rank, sorted(self.counts.items()))
+        return self.max_s if bucket is None else min(end_of(bucket), self.max_s)
 
 
 # Stats: what one pump has done, for summaries and for the health page.

@@ -118,6 +118,8 @@ def name_of(value: object) -> str:
     return getattr(value, "__name__", None) or str(value).replace("\n", " ")[:60]
 
 
+# Parsing all tests takes seconds of computing, and a busy machine many times as long.
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("tree", TREES)
 def test_every_source_keeps_the_rules(tree: str) -> None:
     kept = [*EVERYWHERE, *(IN_PACKAGES if tree in PACKAGES else ())]

@@ -314,12 +314,12 @@ class NaiveGateway:
         if self.moves_dead_letters() and entry.attempt >= (
             queue.spec.max_receive_count or entry.attempt + 1
         ):
-            self.bury(queue, entry)
+            self.dead_letter(queue, entry)
 
     def moves_dead_letters(self) -> bool:
         return self.capabilities.has_native_redrive
 
-    def bury(self, queue: Queue, entry: Entry) -> None:
+    def dead_letter(self, queue: Queue, entry: Entry) -> None:
         queue.entries.remove(entry)
         self.add(self.stock[queue.spec.dead_letter_queue or ""], entry.message, 0.0)
 

@@ -21,9 +21,9 @@ async def rig() -> AsyncIterator[Rig]:
     await rig.aclose()
 
 
-def each(fates: hostile.Fates) -> pytest.MarkDecorator:
+def each(statuses: hostile.Expected) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
-        ("way", "fate"), list(fates.items()), ids=[hostile.name_of(way) for way in fates]
+        ("way", "fate"), list(statuses.items()), ids=[hostile.name_of(way) for way in statuses]
     )
 
 

@@ -1,4 +1,4 @@
-"""Emptying: when a queue that is said to be empty is."""
+"""Idle detector: when a queue that is said to be empty is."""
 
 from __future__ import annotations
 

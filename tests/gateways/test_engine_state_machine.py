@@ -86,7 +86,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.state.reattach(detached.records())
             return
         self.state.finish_acked(detached.acked)
-        self.bury(self.state.finish_returned(detached.returned, now_s=self.now_s))
+        self.dead_letter(self.state.finish_returned(detached.returned, now_s=self.now_s))
         if entry is not None:
             self.settle_model(entry, action)
 
@@ -131,10 +131,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     def promote(self) -> None:
         lapse = self.state.promote(self.now_s) or Lapse()
-        self.bury(lapse.dead)
+        self.dead_letter(lapse.dead)
         self.model.promote(self.now_s)
 
-    def bury(self, records: list[Record]) -> None:
+    def dead_letter(self, records: list[Record]) -> None:
         self.dead += [record.message.id for record in records]
         self.state.finish_acked(records)
 

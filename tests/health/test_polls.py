@@ -1,4 +1,4 @@
-"""Polls: silence is counted only while an answer is owed."""
+"""Receive health: silence is counted only while an answer is owed."""
 
 from __future__ import annotations
 

@@ -170,8 +170,8 @@ def test_when_killed_then_counts_windows_and_queues_are_as_they_were(tmp_path: P
         client = server.client()
 
         assert "Messages" not in client.receive_message(QueueUrl=source)
-        [buried] = client.receive_message(QueueUrl=dead)["Messages"]
-        assert buried["Body"] == "poison"
+        [dead_lettered] = client.receive_message(QueueUrl=dead)["Messages"]
+        assert dead_lettered["Body"] == "poison"
 
 
 def test_when_terminated_then_it_ends_in_order_and_what_was_in_flight_is_visible_again(

@@ -113,7 +113,7 @@ class Line(Crowd):
         return work
 
     def consume(self, client: Any) -> None:
-        """Delete most, and give some back, to be buried the next time but one."""
+        """Delete most, and give some back, to be dead-lettered the next time but one."""
         for message in client.receive_message(
             QueueUrl="line.fifo", MaxNumberOfMessages=5, WaitTimeSeconds=1
         ).get("Messages", []):

@@ -125,7 +125,7 @@ async def test_when_a_message_kills_every_process_then_it_is_dead_lettered_in_th
             await company.death_of(victim)
             assert len(company.lines("start")) == deaths
         survivor = await company.start("poison", 0, lease_s=lease_s)
-        dead = await buried(app)
+        dead = await dead_lettered(app)
         await company.terminate(survivor)
         stats = await app.admin.stats("jobs")
 
@@ -136,7 +136,7 @@ async def test_when_a_message_kills_every_process_then_it_is_dead_lettered_in_th
     assert (stats.visible, stats.in_flight) == (0, 0)
 
 
-async def buried(app: App) -> Sequence[Message]:
+async def dead_lettered(app: App) -> Sequence[Message]:
     """The dead letters once there are some and their originals are gone: the copy comes first, and
     a process that is stopped in between leaves the original to the next.
     """

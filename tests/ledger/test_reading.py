@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pump.errors import StorageFailed
+from pump.percentiles import bucket_of, middle_of
 from pump.postgres.settings import PostgresSettings
 from pump.stores.ledger import parquet, parquet_ledger
 from pump.stores.ledger.parquet import write_rows
@@ -26,7 +27,7 @@ from pump.stores.ledger.postgres_ledger import LedgerTable
 from pump.stores.ledger.reading import LedgerReader, ParquetReader, PostgresReader, SqliteReader
 from pump.stores.ledger.rows import Row, RowStore
 from pump.stores.ledger.sqlite_ledger import LedgerFile
-from pump.stores.ledger.tally import LedgerTally, Query, bucket_of, middle_of
+from pump.stores.ledger.tally import LedgerTally, Query
 
 from .support import a_row, ids, read_only
 

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import StorageFailed
+from ...percentiles import bucket_edges
 from .rows import COLUMNS, VERSION, ColumnKind, Row, translated
-from .tally import NO_FAILURES, LedgerTally, Query, bucket_edges
+from .tally import NO_FAILURES, LedgerTally, Query
 
 _TYPES = {
     ColumnKind.INTEGER: pa.int32(),

@@ -1,7 +1,7 @@
 """Tally: what many rows come to, in memory that does not grow with their number.
 
-Tallies of files are made apart and added up. Times are counted in buckets whose edges grow by
-two per cent, so a percentile is within one per cent of the true one; the longest is exact.
+Tallies of files are made apart and added up. A percentile is within one per cent of the true one;
+the longest time is exact.
 """
 
 from __future__ import annotations
@@ -9,17 +9,14 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from math import ceil, exp, log
 from operator import attrgetter
 from typing import Any, Protocol
 
 import attrs
 
-from ...percentiles import bucket_at
+from ...percentiles import bucket_at, bucket_of, middle_of
 from .rows import LedgerStatus, Row
 
-_EDGE = log(1.02)
-_SHORTEST_S = 1e-6
 PROCESSED = LedgerStatus.PROCESSED.value
 NO_FAILURES = (PROCESSED, LedgerStatus.REDRIVEN.value)
 """What no list of failures has."""
@@ -120,21 +117,6 @@ class LedgerTally:
     def _at(self, type_: str, counts: list[tuple[int, int]], rank: float) -> float:
         bucket = bucket_at(rank, counts)
         return 0.0 if bucket is None else min(middle_of(bucket), self.longest_s[type_])
-
-
-def bucket_of(run_s: float) -> int:
-    """The bucket of a time."""
-    return ceil(log(max(run_s, _SHORTEST_S)) / _EDGE)
-
-
-def bucket_edges() -> tuple[float, float]:
-    """The shortest time that is told apart, and the logarithm of an edge over the one before."""
-    return _SHORTEST_S, _EDGE
-
-
-def middle_of(bucket: int) -> float:
-    """The time that stands for a bucket."""
-    return exp((bucket - 0.5) * _EDGE)
 
 
 def _time_of(row: Row) -> int:

@@ -528,7 +528,7 @@ class HostileContract(ContractTests):
         await try_recalls(rig, RECALLED)
 
 
-Fates = Mapping[Callable[[], Any], Status]
+Expected = Mapping[Callable[[], Any], Status]
 """What becomes of a message in the end, by the way its handler ends."""
 
 
@@ -537,7 +537,7 @@ def name_of(way: Callable[[], Any]) -> str:
     return way.__name__.lstrip("_").replace("_", " ")
 
 
-def expected(well: Sequence[Callable[[], Any]], badly: Sequence[Callable[[], Any]]) -> Fates:
+def expected(well: Sequence[Callable[[], Any]], badly: Sequence[Callable[[], Any]]) -> Expected:
     """Those that end well are processed, the others dead-lettered once their retry is used up."""
     return {
         **dict.fromkeys(well, Status.PROCESSED),
@@ -545,24 +545,24 @@ def expected(well: Sequence[Callable[[], Any]], badly: Sequence[Callable[[], Any
     }
 
 
-async def try_ways(rig: Rig, fates: Fates) -> None:
+async def try_ways(rig: Rig, statuses: Expected) -> None:
     """Handle a message by each of these ways, and a well-behaved one after each."""
-    ways = {name_of(way): way for way in fates}
+    ways = {name_of(way): way for way in statuses}
 
     async def handle(job: Job) -> None:
         await ways.get(job.task, _neighbour)()
 
-    await _try(rig, handle, fates)
+    await _try(rig, handle, statuses)
 
 
-async def try_blocking_ways(rig: Rig, fates: Fates) -> None:
+async def try_blocking_ways(rig: Rig, statuses: Expected) -> None:
     """The same with a handler that runs in threads."""
-    ways = {name_of(way): way for way in fates}
+    ways = {name_of(way): way for way in statuses}
 
     def handle(job: Job) -> Any:
         return ways.get(job.task, _works)()
 
-    await _try(rig, handle, fates)
+    await _try(rig, handle, statuses)
 
 
 async def try_recalls(rig: Rig, ways: Sequence[Way]) -> None:
@@ -599,7 +599,7 @@ async def try_recalls(rig: Rig, ways: Sequence[Way]) -> None:
     assert len(shop.noted("defer")) == len(ids)
 
 
-async def _try(rig: Rig, handle: Callable[[Job], Any], fates: Fates) -> None:
+async def _try(rig: Rig, handle: Callable[[Job], Any], statuses: Expected) -> None:
     pause = timedelta(seconds=rig.tick_s / 2)
     shop = Workshop(
         rig,
@@ -610,7 +610,7 @@ async def _try(rig: Rig, handle: Callable[[Job], Any], fates: Fates) -> None:
     )
     async with shop.working() as dispatcher:
         [performer] = dispatcher.performers
-        names = [name for way in fates for name in (name_of(way), NEIGHBOUR)]
+        names = [name for way in statuses for name in (name_of(way), NEIGHBOUR)]
         ids = await shop.post(*names)
         try:
             await shop.until(lambda: set(_fates(shop)) == set(ids))
@@ -622,7 +622,7 @@ async def _try(rig: Rig, handle: Callable[[Job], Any], fates: Fates) -> None:
         await shop.until(lambda: set(_fates(shop)) >= set(last))
 
     assert performer.stats.restarts == 0
-    wanted = {name_of(way): status.value for way, status in fates.items()}
+    wanted = {name_of(way): status.value for way, status in statuses.items()}
     found = {name: _fate(shop, id_) for name, id_ in zip(names, ids, strict=True)}
     assert found == {**wanted, NEIGHBOUR: wanted.get(NEIGHBOUR, Status.PROCESSED.value)}
     tries = max(each.attempt for each in shop.outcomes if each.status is not Status.RETRYING)

@@ -334,7 +334,7 @@ class AmqpSide:
                 said = {str(name): str(text) for name, text in info.items()}
                 reason = said.get("DeadLetterReason", "")
                 detail = said.get("DeadLetterErrorDescription", "")
-                self.namespace.bury(queue, stored, reason, detail, now)
+                self.namespace.dead_letter(queue, stored, reason, detail, now)
             case proton.Delivery.MODIFIED:
                 self.namespace.abandon(queue, stored, now)
             case _:

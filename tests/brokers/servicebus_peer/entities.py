@@ -174,14 +174,16 @@ class Namespace:
         stored.token = None
 
     def abandon(self, queue: Queue, stored: Stored, now: float) -> None:
-        """Give it back as tried, or bury it when that was its last try."""
+        """Give it back as tried, or dead-letter it when that was its last try."""
         stored.token = None
         stored.delivery_count += 1
         if stored.delivery_count >= queue.max_delivery_count:
             detail = f"it was delivered {stored.delivery_count} times"
-            self.bury(queue, stored, "MaxDeliveryCountExceeded", detail, now)
+            self.dead_letter(queue, stored, "MaxDeliveryCountExceeded", detail, now)
 
-    def bury(self, queue: Queue, stored: Stored, reason: str, detail: str, now: float) -> None:
+    def dead_letter(
+        self, queue: Queue, stored: Stored, reason: str, detail: str, now: float
+    ) -> None:
         """Move a message to the dead letters, and on from there where that is set up."""
         queue.messages.pop(stored.sequence, None)
         target = self.find(queue.forward_dead_to or "") or self.find(queue.name + DEAD_LETTERS)

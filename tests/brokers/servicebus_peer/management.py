@@ -103,7 +103,7 @@ class Management:
                 case "suspended":
                     reason = str(asked.get("deadletter-reason", ""))
                     detail = str(asked.get("deadletter-description", ""))
-                    self._namespace.bury(queue, stored, reason, detail, now)
+                    self._namespace.dead_letter(queue, stored, reason, detail, now)
                 case other:
                     raise Refused("com.microsoft:argument-error", f"unknown {other!r}", 400)
         return {}

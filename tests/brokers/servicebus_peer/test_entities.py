@@ -69,9 +69,12 @@ def test_when_a_message_was_tried_too_often_then_it_is_dead_and_says_why() -> No
 
     dead = namespace.find("orders" + DEAD_LETTERS)
     assert dead is not None
-    [buried] = dead.messages.values()
-    assert buried.dead_because is not None
-    assert (buried.came_from, buried.dead_because[0]) == ("Orders", "MaxDeliveryCountExceeded")
+    [dead_lettered] = dead.messages.values()
+    assert dead_lettered.dead_because is not None
+    assert (dead_lettered.came_from, dead_lettered.dead_because[0]) == (
+        "Orders",
+        "MaxDeliveryCountExceeded",
+    )
     assert free(queue) == []
 
 

@@ -75,12 +75,12 @@ class ForgetsDuplicates(Saboteur):
 
 class RestoresWhatWasDeadLettered(Saboteur):
     def restart(self) -> None:
-        for queue, entry in self.__dict__.get("buried", []):
+        for queue, entry in self.__dict__.get("dead_lettered", []):
             queue.entries.append(entry)
 
-    def bury(self, queue: Queue, entry: Entry) -> None:
-        super().bury(queue, entry)
-        self.__dict__.setdefault("buried", []).append((queue, entry))
+    def dead_letter(self, queue: Queue, entry: Entry) -> None:
+        super().dead_letter(queue, entry)
+        self.__dict__.setdefault("dead_lettered", []).append((queue, entry))
 
 
 class RestoresWhatWasPurged(Saboteur):

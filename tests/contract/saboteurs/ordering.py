@@ -69,8 +69,8 @@ class PutsWhatExpiredAtTheEnd(Saboteur):
 
 
 class KeepsADeadHeadInTheWay(Saboteur):
-    def bury(self, queue: Queue, entry: Entry) -> None:
-        super().bury(queue, entry)
+    def dead_letter(self, queue: Queue, entry: Entry) -> None:
+        super().dead_letter(queue, entry)
         if queue.spec.ordering_guarantee:
             entry.visible_at_s = float("inf")
             queue.entries.append(entry)

@@ -14,35 +14,35 @@ from .base import Saboteur
 
 
 class NeverRedrives(Saboteur):
-    def bury(self, queue: Queue, entry: Entry) -> None:
+    def dead_letter(self, queue: Queue, entry: Entry) -> None:
         pass
 
 
 class RedrivesOneDeliveryLate(Saboteur):
-    def bury(self, queue: Queue, entry: Entry) -> None:
+    def dead_letter(self, queue: Queue, entry: Entry) -> None:
         if entry.attempt > (queue.spec.max_receive_count or 0):
-            super().bury(queue, entry)
+            super().dead_letter(queue, entry)
 
 
 class RedrivesAtTheNextReceiveOnly(Saboteur):
-    def bury(self, queue: Queue, entry: Entry) -> None:
+    def dead_letter(self, queue: Queue, entry: Entry) -> None:
         """Leave it for `candidates` to find."""
 
     def candidates(self, queue: Queue) -> list[Entry]:
         for entry in list(queue.entries):
             if entry.attempt >= (queue.spec.max_receive_count or entry.attempt + 1):
-                super().bury(queue, entry)
+                super().dead_letter(queue, entry)
         return super().candidates(queue)
 
 
 class DropsInsteadOfRedriving(Saboteur):
-    def bury(self, queue: Queue, entry: Entry) -> None:
+    def dead_letter(self, queue: Queue, entry: Entry) -> None:
         queue.entries.remove(entry)
 
 
 class RedrivesACopy(Saboteur):
-    def bury(self, queue: Queue, entry: Entry) -> None:
-        super().bury(queue, entry)
+    def dead_letter(self, queue: Queue, entry: Entry) -> None:
+        super().dead_letter(queue, entry)
         entry.attempt = 0
         queue.entries.append(entry)
 
@@ -50,22 +50,22 @@ class RedrivesACopy(Saboteur):
 class RedrivesWhatWasAcked(Saboteur):
     def apply(self, queue: Queue, entry: Entry, action: Action) -> None:
         if isinstance(action, Ack) and entry.attempt == queue.spec.max_receive_count:
-            self.bury(queue, entry)
+            self.dead_letter(queue, entry)
         else:
             super().apply(queue, entry, action)
 
 
 class GivesDeadLettersANewId(Saboteur):
-    def bury(self, queue: Queue, entry: Entry) -> None:
+    def dead_letter(self, queue: Queue, entry: Entry) -> None:
         entry.message = replace(entry.message, id=new_id())
-        super().bury(queue, entry)
+        super().dead_letter(queue, entry)
 
 
 class StripsDeadLettersOfTheirHeaders(Saboteur):
-    def bury(self, queue: Queue, entry: Entry) -> None:
+    def dead_letter(self, queue: Queue, entry: Entry) -> None:
         message = entry.message
         entry.message = Message(body=message.body, id=message.id, type=message.type)
-        super().bury(queue, entry)
+        super().dead_letter(queue, entry)
 
 
 class HandsOutForEverThoughItSaysItCounts(Saboteur):

@@ -23,7 +23,7 @@ class Witness:
 
     def __init__(self, dead: Queue | None) -> None:
         self.present: dict[str, list[str]] = {group: [] for group in GROUPS}
-        """What was sent and neither deleted nor buried, in order."""
+        """What was sent and neither deleted nor dead-lettered, in order."""
         self.held: dict[str, tuple[Received, float]] = {}
         """What is in flight: its last receive, and until when."""
         self._dead = dead
@@ -31,12 +31,12 @@ class Witness:
     def look(self, now_s: float) -> None:
         """Take note of what time and the redrive policy have done."""
         self.held = {b: held for b, held in self.held.items() if held[1] > now_s + 1e-5}
-        for body in self.buried():
+        for body in self.dead_lettered():
             if body in self.present[body[0]]:
                 self.present[body[0]].remove(body)
             self.held.pop(body, None)
 
-    def buried(self) -> set[str]:
+    def dead_lettered(self) -> set[str]:
         if self._dead is None:
             return set()
         return {record.body for record in self._dead.state.records.values()}
@@ -49,7 +49,7 @@ class Witness:
         batch: list[str] = []
         for each in received:
             body, line = each.body, self.present[each.body[0]]
-            assert body in line, f"{body} was deleted or buried"
+            assert body in line, f"{body} was deleted or dead-lettered"
             assert body not in self.held, f"{body} is in flight"
             if is_fifo:
                 earlier = line[: line.index(body)]

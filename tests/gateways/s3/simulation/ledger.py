@@ -65,7 +65,7 @@ class Story:
 
     @property
     def may_be_done(self) -> bool:
-        """Whether it was acked or buried, or somebody died or despaired while doing so."""
+        """Whether it was acked or dead-lettered, or somebody died or despaired while doing so."""
         if self.acked_s is not None or self.copies:
             return True
         return any(claim.is_in_doubt and isinstance(claim.action, Ack) for claim in self.claims)
@@ -96,9 +96,9 @@ class Ledger:
         for number in numbers:
             self.stories[number].confirmed_s = now_s
 
-    def buried(self, number: int, process: Process) -> None:
+    def dead_lettered(self, number: int, process: Process) -> None:
         """A copy is in the dead-letter queue."""
-        self._trace.note(process.name, "BURIED", number)
+        self._trace.note(process.name, "DEAD-LETTERED", number)
         self.stories[number].copies += 1
 
     # Receiving.

@@ -144,7 +144,7 @@ class Run:
             store=_Door(process, self.network, self.plant),
             time=process.time,
             clock=process.clock,
-            send_to=partial(self._bury, process),
+            send_to=partial(self._dead_letter, process),
             new_id=partial(self.plant.new_id, self._new_id),
         )
 
@@ -152,10 +152,10 @@ class Run:
         self._ids += 1
         return f"id{self._ids:06d}"
 
-    async def _bury(self, process: Process, queue: str, message: Message) -> None:
+    async def _dead_letter(self, process: Process, queue: str, message: Message) -> None:
         await process.clock.sleep(0.01)
         if process.is_alive:
-            self.ledger.buried(int(message.body), process)
+            self.ledger.dead_lettered(int(message.body), process)
 
     # Chaos and calm.
 

@@ -110,13 +110,13 @@ async def test_when_the_service_buries_a_message_then_it_is_read_by_its_sub_queu
     dead = f"{name}/$DeadLetterQueue"
     stats = await gateway.admin().stats(dead)
     consumer = gateway.consumer(a_subscription(dead))
-    [buried] = await consumer.receive(max_count=1, wait_s=30)
+    [dead_lettered] = await consumer.receive(max_count=1, wait_s=30)
 
     assert stats.visible == 1
-    assert (buried.message.id, buried.message.body) == (sent.id, b"A")
-    assert buried.message.headers[names.ORIGINAL_TOPIC] == name
-    assert "TooOld: it is of last year" in buried.message.headers[names.REJECTION_DETAIL]
-    assert not await consumer.settle([ack(buried)])
+    assert (dead_lettered.message.id, dead_lettered.message.body) == (sent.id, b"A")
+    assert dead_lettered.message.headers[names.ORIGINAL_TOPIC] == name
+    assert "TooOld: it is of last year" in dead_lettered.message.headers[names.REJECTION_DETAIL]
+    assert not await consumer.settle([ack(dead_lettered)])
 
 
 async def test_when_delayed_retries_reach_the_limit_then_the_message_is_where_dead_letters_go(
