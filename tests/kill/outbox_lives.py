@@ -232,10 +232,11 @@ class DepositingElsewhere(SteppingOutbox):
     """Writes posts on a connection of its own."""
 
     def writer(self, transaction: object) -> Writer:
-        return super().writer(_ELSEWHERE[0])
+        return super().writer(_ELSEWHERE[-1])
 
 
 _ELSEWHERE: list[psycopg.Connection] = []
+"""The last is of this life; one before may have come with the fork, and is not its own."""
 
 
 def _deposit_elsewhere(url: str) -> None:
