@@ -88,11 +88,13 @@ class Pump:
             ready_count=lambda: self._lanes.ready_count,
             waiting_count=lambda: self._lanes.waiting_count,
             on_received=self._accept,
+            on_poller_ended=self._break_off,
             telemetry=services.telemetry,
         )
         self._unacceptable = UnacceptableCount(parts.subscription.unacceptable_limit)
         self._drain_asked = asyncio.Event()
         self._failure: UnacceptableLimitReached | None = None
+        self._cancelled_part: str | None = None
         self.on_draining: Callable[[], None] | None = None
         """Called when a drain is asked for, also by the pump itself."""
 
@@ -174,6 +176,8 @@ class Pump:
                 keepers.create_task(self._keeper.run(), name="lease keeper"),
                 keepers.create_task(self._settler.run(), name="settler"),
             ]
+            for task in background:
+                task.add_done_callback(self._break_off)
             try:
                 await self._pump_until_drained()
             except BaseException:
@@ -191,10 +195,13 @@ class Pump:
         renewed → flush (law 5).
         """
         async with asyncio.TaskGroup() as group:
-            self._workers.start(group)
+            self._workers.start(group).add_done_callback(self._break_off)
             try:
                 receiving = group.create_task(self._receiver.run(), name="receiver")
+                receiving.add_done_callback(self._break_off)
                 await self._drain_asked.wait()
+                if self._cancelled_part is not None:
+                    raise PartCancelled(self._cancelled_part)
                 _log.info(vocabulary.DRAIN_STARTED, subscription=self._subscription.name)
                 receiving.cancel()
                 await asyncio.wait([receiving])
@@ -203,6 +210,14 @@ class Pump:
             finally:
                 self._workers.stop()
         await self._flush(self._subscription.drain_timeout.total_seconds())
+
+    def _break_off(self, part: asyncio.Task[None]) -> None:
+        """A part has ended. Cancelled before its time, as by a handler that cancels all tasks, it
+        takes the pump with it, which would stand still without a word.
+        """
+        if part.cancelled() and not self._drain_asked.is_set():
+            self._cancelled_part = part.get_name()
+            self._drain_asked.set()
 
     def _accept(self, deliveries: Sequence[Delivery]) -> None:
         now_s = self._clock.now_s()
@@ -357,7 +372,18 @@ class Pump:
             in_flight=self._book.__len__,
             on_settled=self._note_settled,
             on_lost=self._note_lost,
+            on_call_ended=self._break_off,
             telemetry=parts.services.telemetry,
+        )
+
+
+class PartCancelled(RuntimeError):
+    """A task of the pump was cancelled by something else than the pump."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(
+            f"something cancelled the pump's own task {part!r}; a handler should cancel only tasks "
+            f"that it has started"
         )
 
 

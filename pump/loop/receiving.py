@@ -39,8 +39,10 @@ class Receiver:
         ready_count: Callable[[], int],
         waiting_count: Callable[[], int],
         on_received: Callable[[Sequence[Delivery]], None],
+        on_poller_ended: Callable[[asyncio.Task[None]], None],
         telemetry: Telemetry | None = None,
     ) -> None:
+        """`on_poller_ended` is told of each poller that has ended and was not recalled."""
         self._port = port
         self._subscription = subscription
         self._batch = capabilities.receive_batch
@@ -49,6 +51,7 @@ class Receiver:
         self._ready_count = ready_count
         self._waiting_count = waiting_count
         self._on_received = on_received
+        self._on_poller_ended = on_poller_ended
         self._telemetry = telemetry
         self._concurrency = subscription.concurrency
         self._prefetch = Prefetch(
@@ -148,6 +151,7 @@ class Receiver:
     async def _recall_pollers(self) -> None:
         pollers = list(self._pollers)
         for poller in pollers:
+            poller.remove_done_callback(self._on_poller_ended)
             poller.cancel()
         if pollers:
             await asyncio.wait(pollers)
@@ -157,7 +161,9 @@ class Receiver:
         self.polls.paused()
 
     def _spawn(self, group: asyncio.TaskGroup) -> None:
-        self._pollers.add(group.create_task(self._poll(group), name="poller"))
+        poller = group.create_task(self._poll(group), name="poller")
+        poller.add_done_callback(self._on_poller_ended)
+        self._pollers.add(poller)
 
     async def _poll(self, group: asyncio.TaskGroup) -> None:
         failure_count = 0

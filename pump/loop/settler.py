@@ -45,8 +45,10 @@ class Settler:
         in_flight: Callable[[], int],
         on_settled: Callable[[Sequence[Settlement]], None],
         on_lost: Callable[[Settlement], None],
+        on_call_ended: Callable[[asyncio.Task[None]], None],
         telemetry: Telemetry | None = None,
     ) -> None:
+        """`on_call_ended` is told of each call that has ended."""
         self._port = port
         self._subscription = subscription
         self._batch = batch
@@ -59,6 +61,7 @@ class Settler:
         self._in_flight = in_flight
         self._on_settled = on_settled
         self._on_lost = on_lost
+        self._on_call_ended = on_call_ended
         self._telemetry = telemetry
         self._pending: deque[Settlement] = deque()
         self._changed = asyncio.Event()
@@ -198,4 +201,5 @@ class Settler:
 
     def _call_ended(self, call: asyncio.Task[None]) -> None:
         self._calls.discard(call)
+        self._on_call_ended(call)
         self._changed.set()

@@ -86,14 +86,14 @@ class Workers:
             owner is not None and owner.cancelling() > self._owner_cancelling
         )
 
-    def start(self, group: asyncio.TaskGroup) -> None:
+    def start(self, group: asyncio.TaskGroup) -> asyncio.Task[None]:
         """Run workers from now on, until `stop` or the end of `group`, which is told of what they
-        raise; called by the task that entered the group.
+        raise; called by the task that entered the group. Returns the task that sees them end.
         """
         self._is_started = True
-        group.create_task(self._attend(), name="workers")
         self._owner = asyncio.current_task()
         self._owner_cancelling = 0 if self._owner is None else self._owner.cancelling()
+        return group.create_task(self._attend(), name="workers")
 
     def wake(self) -> None:
         """Have a worker look for work; one that was woken and has not looked yet is enough."""

@@ -111,6 +111,7 @@ class Bench:
             in_flight=lambda: self.in_flight,
             on_settled=lambda batch: self.settled.extend(each.delivery for each in batch),
             on_lost=lambda settlement: self.lost.append(settlement.delivery),
+            on_call_ended=lambda ended: None,
         )
         self.running = asyncio.create_task(self.settler.run())
 

@@ -13,7 +13,9 @@ from pump.events import Status
 from pump.loop.lanes import Lanes
 from pump.loop.workers import Workers
 from pump.outcome import Ack, DeferMessage
+from pump.testing import VirtualClock
 
+from ..core.faulty_gateway import FaultyGateway
 from ..core.rig import Gate, Rig, Work
 
 ERRORS = [
@@ -212,3 +214,34 @@ async def test_when_nothing_handles_what_is_in_flight_then_the_pump_counts_it(
         await rig.clock.settle()
 
         assert (busy, pump.unattended_count) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "part", ["receiver", "poller", "workers", "settler", "settle", "lease keeper"]
+)
+async def test_when_something_cancels_a_part_of_the_pump_then_another_pump_takes_over(
+    part: str,
+) -> None:
+    """R93: a handler may cancel all tasks of the loop; no subscription stands still for it."""
+    clock = VirtualClock(chance=0.0)
+    gateway = FaultyGateway(clock, max_settle_calls=2)
+    async with Rig(gateway=gateway, clock=clock) as rig:
+        await rig.start()
+        if part == "settle":
+            rig.gateway.hang("settle")
+        await rig.send(1)
+        await rig.clock.settle()
+        cancelled = [task for task in asyncio.all_tasks() if task.get_name() == part]
+        for task in cancelled:
+            task.cancel()
+        await rig.clock.settle()
+        rig.gateway.heal("settle")
+        await rig.clock.advance(100)
+        await rig.send(2)
+        await rig.clock.advance(100)
+
+        assert cancelled
+        assert await rig.total() == 0
+        assert {1, 2} <= set(rig.ended)
+        assert rig.states == ["running", "failed", "running"]
+        assert rig.dispatcher.performers[0].stats.restarts == 1

@@ -108,6 +108,7 @@ class Bench:
             ready_count=lambda: self.ready,
             waiting_count=lambda: self.ready,
             on_received=self._accept,
+            on_poller_ended=lambda ended: None,
         )
         self.running = asyncio.create_task(self.receiver.run())
 
