@@ -22,7 +22,7 @@ from pump.loop.reporting import Reporter
 from pump.loop.workers import Workers
 from pump.mapping import Mapper
 from pump.message import Delivery
-from pump.outcome import ACK, Defer, RejectionReason
+from pump.outcome import ABANDON, ACK, Defer, RejectionReason
 from pump.rejection import Copied, RejectionRouter, Routed
 from pump.runtime import Runtime
 from pump.session import Session
@@ -71,6 +71,12 @@ def keeps_what_was_not_started(patch: pytest.MonkeyPatch) -> None:
 
 def counts_what_was_not_started(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("pump.loop.pump.ABANDON", Defer())
+
+
+def hands_back_as_untried_what_was_tried(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        "pump.loop.pump._tried", lambda delivery: DeliveryResult(delivery, ABANDON, ABANDON)
+    )
 
 
 def hands_nothing_back(patch: pytest.MonkeyPatch) -> None:
@@ -302,6 +308,9 @@ TEETH: dict[str, tuple[Sabotage, ...]] = {
     ),
     "test_when_told_to_stop_in_vain_then_the_pump_drains_and_the_message_comes_again": (
         forgets_whom_it_recalled,
+    ),
+    "test_when_stopped_in_its_last_delivery_then_what_was_tried_is_a_dead_letter": (
+        hands_back_as_untried_what_was_tried,
     ),
     "test_when_order_is_not_guaranteed_then_an_event_says_so": (says_nothing_of_order,),
     "test_when_a_delivery_is_not_ours_any_more_then_rejecting_it_copies_nothing": (
