@@ -89,7 +89,8 @@ def test_every_test_that_proves_another_mechanism_is_there_and_claims_its_number
 
 
 def test_every_requirement_is_listed() -> None:
-    numbers = {f"R{number}" for number in range(1, 79)} | {f"T{number}" for number in range(1, 15)}
+    numbers = {f"R{number}" for number in (*range(1, 82), 92, 93)}
+    numbers |= {f"T{number}" for number in range(1, 15)}
 
     assert set(TITLES) == numbers
     assert set(HELD_BY) <= numbers

@@ -86,6 +86,11 @@ TITLES: dict[str, str] = {
     "R76": "feature matrix; UnsupportedOperation",
     "R77": "minimum SDK versions are checked",
     "R78": "the data pipeline runs on Spark",
+    "R79": "outbox: sent if and only if the caller's transaction commits",
+    "R80": "inbox shared by machines; effect and mark commit together",
+    "R81": "Postgres is a gateway like the others",
+    "R92": "settling by hand is observed, and as safe as the pump",
+    "R93": "however a handler ends, its message is settled or comes again",
     "T1": "on_routing_failure: spill, delete, keep",
     "T2": "a handler error is never an ack; hybrid by default",
     "T3": "write-through with group commit: kill -9 loses no accepted send",
@@ -102,7 +107,7 @@ TITLES: dict[str, str] = {
     "T14": "a crash of the server frees no lease of a consumer that may live",
 }
 
-_BUILT_REQUIREMENTS = range(1, 79)
+_BUILT_REQUIREMENTS = (*range(1, 82), 92, 93)
 BUILT = frozenset(
     [f"R{number}" for number in _BUILT_REQUIREMENTS] + [f"T{number}" for number in range(1, 15)]
 )

@@ -17,6 +17,7 @@ from .tills import PAY, Handle, Till
 
 
 async def test_the_work_and_its_mark_are_committed_together(till: Till) -> None:
+    """R80."""
     once = OnceOnly(till.inbox)
 
     for _ in range(3):
@@ -69,7 +70,7 @@ async def test_a_failure_after_the_commit_does_not_repeat_the_work(
 async def test_a_handler_whose_claim_was_taken_over_is_fenced_off(
     till: Till, clock: VirtualClock
 ) -> None:
-    """The process stood still for longer than the lease; somebody else handles the message."""
+    """R80: the process stood still for longer than the lease; somebody else handles the message."""
     pay, once = till.paying(), OnceOnly(till.inbox)
 
     async def stalled(request: Any) -> None:

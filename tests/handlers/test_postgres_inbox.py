@@ -95,7 +95,7 @@ async def test_when_machines_open_a_new_schema_at_once_then_one_is_given_the_key
 async def test_when_two_machines_race_for_a_hundred_messages_then_each_is_handled_once(
     postgres: PostgresServer, postgres_schema: str
 ) -> None:
-    """Both are given every message, at the same moment."""
+    """R80: both are given every message, at the same moment."""
     schema = postgres_schema.partition("?schema=")[2]
     async with till_at(postgres.url(), schema) as one:
         other = PostgresInbox(postgres_schema)
@@ -167,7 +167,7 @@ async def test_when_the_server_s_clock_was_set_back_then_a_claim_lasts_a_lease_a
 async def test_when_a_lease_ends_in_the_middle_of_a_transaction_then_no_second_run_gets_through(
     postgres: PostgresServer, postgres_schema: str
 ) -> None:
-    """Its process stands still; what it has not committed yet is protected by its lock."""
+    """R80: its process stands still; what it has not committed yet is protected by its lock."""
     schema = postgres_schema.partition("?schema=")[2]
     async with till_at(postgres.url(), schema, time_of="caller") as till:
         other = PostgresInbox(postgres_schema, time_of="caller")
@@ -289,7 +289,7 @@ async def test_when_a_block_commits_and_begins_anew_then_it_is_told_not_to(
 async def test_when_the_answer_to_the_commit_is_lost_then_the_mark_decides(
     postgres: PostgresServer, postgres_schema: str
 ) -> None:
-    """Handled once, effect once."""
+    """R80: handled once, effect once."""
     schema = postgres_schema.partition("?schema=")[2]
     async with TcpProxy(postgres.port) as proxy, till_at(postgres.url(), schema) as direct:
         inbox = PostgresInbox(f"{postgres.url(port=proxy.port)}?schema={schema}")
@@ -337,7 +337,7 @@ async def test_when_the_connection_is_cut_in_a_transaction_then_it_is_undone_and
 async def test_when_the_server_is_killed_in_a_transaction_then_it_is_undone_and_done_again(
     own_postgres: Callable[..., PostgresServer],
 ) -> None:
-    """`pg_ctl -m immediate`: no checkpoint, and nothing is said to clients."""
+    """R80: `pg_ctl -m immediate`: no checkpoint, and nothing is said to clients."""
     server = await asyncio.to_thread(own_postgres, is_safe=True)
     async with till_at(server.url(), "shop") as till:
         await deliver(till, till.paying(), message_id="m0")

@@ -27,8 +27,8 @@ POSTER, RELAY, WORKER = Slot("post", tuple(LIBRARIES)), Slot("relay"), Slot("wor
 def test_when_posters_relays_and_the_server_are_killed_then_what_was_committed_is_sent(
     own_postgres: Callable[..., PostgresServer],
 ) -> None:
-    """None lost, none of a rolled-back transaction, doubles only of a batch that was cut short,
-    order kept in each group.
+    """R79: none lost, none of a rolled-back transaction, doubles only of a batch that was cut
+    short, order kept in each group.
     """
     server = own_postgres(*SAFE, is_safe=True)
     slots = (POSTER, POSTER, RELAY, RELAY)
@@ -46,7 +46,7 @@ def test_when_posters_relays_and_the_server_are_killed_then_what_was_committed_i
 def test_when_handlers_are_killed_too_then_what_was_committed_takes_effect_once(
     own_postgres: Callable[..., PostgresServer],
 ) -> None:
-    """With the inbox: queues, outbox, inbox and effects are in the database that crashes."""
+    """R80, with the inbox: queues, outbox, inbox and effects are in the database that crashes."""
     server = own_postgres(*SAFE, is_safe=True)
     with Chaos(server, (POSTER, WORKER, WORKER), seed=SEED, crash_every=30) as chaos:
         chaos.run(HANDLED_KILLS)

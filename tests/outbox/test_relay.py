@@ -68,6 +68,7 @@ class Refusing:
 async def test_when_rows_wait_from_before_then_a_relay_that_starts_sends_them(
     place: Place,
 ) -> None:
+    """R79."""
     gateway = RecordingGateway()
     app = an_app(gateway, place.outbox())
     async with app:
@@ -114,6 +115,7 @@ async def test_when_a_deduplication_id_is_given_then_it_is_kept(place: Place) ->
 
 
 async def test_when_a_destination_is_dead_then_it_holds_up_no_other(place: Place) -> None:
+    """R79."""
     gateway = RecordingGateway()
     gateway.refuse = dead = Refusing(queue="dead", error=QueueNotFound("dead"))
     app = an_app(gateway, outbox := place.outbox())
@@ -162,6 +164,7 @@ async def test_when_a_destination_does_not_answer_then_it_holds_up_no_other(plac
 async def test_when_a_message_can_never_be_sent_then_it_is_set_aside_and_others_go(
     place: Place,
 ) -> None:
+    """R79."""
     gateway = RecordingGateway()
     gateway.refuse = Refusing(2, error=MessageTooLarge("orders", 9, 8))
     app = an_app(gateway, outbox := place.outbox())
@@ -252,6 +255,7 @@ async def test_when_an_error_is_unknown_then_the_message_is_tried_again_and_set_
 async def test_when_two_relays_run_then_a_group_keeps_its_order_and_nothing_is_doubled(
     place: Place,
 ) -> None:
+    """R79."""
     gateway = RecordingGateway()
     gateway.refuse = Refusing(7, error=MessageTooLarge("orders", 9, 8))
     first, second = an_app(gateway, place.outbox()), an_app(gateway, outbox := place.outbox())
@@ -315,6 +319,7 @@ async def test_when_a_relay_is_cancelled_during_a_send_then_the_next_one_sends_i
 
 
 async def test_when_a_relay_is_cancelled_at_any_moment_then_nothing_is_lost(place: Place) -> None:
+    """R79."""
     gateway = RecordingGateway()
     app = an_app(gateway, outbox := place.outbox())
 

@@ -36,7 +36,7 @@ class ByHandContract(ContractTests):
     async def test_when_a_delivery_is_not_ours_any_more_then_rejecting_it_copies_nothing(
         self, rig: Rig
     ) -> None:
-        """R6, R27: after an ack, twice in a row, and at the same time; never a copy too many."""
+        """R6, R27, R92: after an ack, twice in a row, at the same time; never a copy too many."""
         shop = by_hand(rig, dead_letter_queue=rig.name("dead"))
         async with consuming(shop) as consumer:
             acked, twice, at_once, beside_an_ack = await take(shop, consumer, 4)
@@ -98,7 +98,7 @@ class ByHandContract(ContractTests):
     async def test_when_settled_by_hand_then_observers_are_told_as_by_the_pump(
         self, rig: Rig
     ) -> None:
-        """R23, R24: id, status, attempt, reason and where it went; once for each."""
+        """R23, R24, R92: id, status, attempt, reason and where it went; once for each."""
         shop = by_hand(rig, dead_letter_queue=rig.name("dead"), invalid_queue=rig.name("bad"))
         async with consuming(shop) as consumer:
             done, put_off, rejected, invalid, untried = await take(shop, consumer, 5)
@@ -200,7 +200,7 @@ class ByHandContract(ContractTests):
     async def test_when_two_race_over_an_ending_lease_then_what_was_acked_is_no_dead_letter(
         self, rig: Rig, seed: int
     ) -> None:
-        """R6, R8, R27: one rejects while its lease ends, the other handles and acks."""
+        """R6, R8, R27, R92: one rejects while its lease ends, the other handles and acks."""
         rig.needs("has_lease_expiry")
         rig.needs_seeds(seed)
 

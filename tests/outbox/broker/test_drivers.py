@@ -135,6 +135,7 @@ TRANSACTIONS: dict[str, Opened] = {
 async def test_when_a_transaction_commits_then_its_messages_are_sent_once(
     postgres_place: Place, opened: Opened
 ) -> None:
+    """R79."""
     gateway, outbox = RecordingGateway(), postgres_place.outbox()
     app = an_app(gateway, outbox)
 
@@ -155,6 +156,7 @@ async def test_when_a_transaction_commits_then_its_messages_are_sent_once(
 async def test_when_a_transaction_is_rolled_back_then_its_message_is_never_sent(
     postgres_place: Place, opened: Opened
 ) -> None:
+    """R79."""
     gateway, outbox = RecordingGateway(), postgres_place.outbox()
     app = an_app(gateway, outbox)
 
@@ -174,6 +176,7 @@ async def test_when_a_transaction_is_rolled_back_then_its_message_is_never_sent(
 async def test_when_a_connection_commits_each_statement_then_it_is_refused(
     postgres_place: Place,
 ) -> None:
+    """R79."""
     url = postgres_place.server.url()
     engine = create_async_engine(
         url.replace("postgres:", "postgresql+asyncpg:"), isolation_level="AUTOCOMMIT"

@@ -43,6 +43,7 @@ async def commit(place: PostgresPlace, gateway: RecordingGateway, *numbers: int)
 async def test_when_the_answer_to_a_commit_is_lost_then_the_message_shares_the_rows_fate(
     postgres_place: PostgresPlace,
 ) -> None:
+    """R79."""
     gateway, outbox = RecordingGateway(), postgres_place.outbox()
     app = an_app(gateway, outbox)
 
@@ -86,6 +87,7 @@ async def test_when_a_relay_loses_its_connection_anywhere_then_nothing_is_lost(
 async def test_when_a_relay_is_frozen_then_another_one_takes_over(
     postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """R79."""
     monkeypatch.setattr(module, "_FROZEN_S", 1)
     frozen, alive = RecordingGateway(), RecordingGateway()
     sending, thawed = asyncio.Event(), asyncio.Event()
@@ -113,6 +115,7 @@ async def test_when_a_relay_is_frozen_then_another_one_takes_over(
 async def test_when_the_server_restarts_then_the_relay_goes_on(
     own_postgres: Callable[..., PostgresServer],
 ) -> None:
+    """R79."""
     server = own_postgres(is_safe=True)
     place = PostgresPlace(server)
     gateway = RecordingGateway()
