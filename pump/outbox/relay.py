@@ -41,7 +41,11 @@ from .store import Outbox, Relayed, RowsWanted
 _log = get_logger("pump.outbox")
 MAX_COUNT: Final = 1_000
 SEND_S: Final = 30.0
-"""How long a broker may take to confirm a batch."""
+"""How long a broker may take to confirm a call."""
+BATCH_S: Final = 20.0
+"""How long after a batch was taken another call may begin: with that call it ends well before its
+database takes the relay for frozen.
+"""
 _POLL_S: Final = 5.0
 _DEAF_POLL_S: Final = 0.5
 _PRUNE_S: Final = 60.0
@@ -214,13 +218,16 @@ class _Destination:
                 return _Turn.TAKEN
             if not batch.rows:
                 return _Turn.NOTHING
-            relayed = await send_batch(batch.rows, self._send)
+            last_call_s = self._clock.now_s() + BATCH_S
+            relayed = await send_batch(
+                batch.rows, self._send, is_time_up=lambda: self._clock.now_s() > last_call_s
+            )
             await batch.settle(relayed)
         self._note(relayed)
         if relayed.fault is not None:
             return self._fail(relayed.fault)
         self._recover()
-        return _Turn.DONE if batch.is_all else _Turn.MORE
+        return _Turn.DONE if batch.is_all and not relayed.is_partial else _Turn.MORE
 
     def _take(self, ids: Sequence[str] | None) -> RowsWanted:
         now_s = self._clock.now_s()

@@ -64,6 +64,8 @@ class Relayed:
     """Each with its reason: no attempt could send them."""
     fault: Exception | None = None
     """Why the rest was not sent: the destination's trouble, not the messages'."""
+    is_partial: bool = False
+    """Whether the rest was not tried, though nothing speaks against it."""
 
 
 class RowBatch(Protocol):

@@ -21,6 +21,7 @@ from pump.errors import (
 )
 from pump.message import Message
 from pump.observability import vocabulary
+from pump.outbox import postgres as postgres_module, relay as relay_module
 from pump.posting import PostOptions
 from pump.stores.packing import unpack
 
@@ -396,6 +397,33 @@ async def test_when_a_delay_was_asked_for_then_it_counts_from_the_post(place: Pl
 
     [sent] = gateway.sent
     assert 1_700 < sent.delay_s <= 1_801
+
+
+async def test_when_calls_are_slow_then_a_batch_is_settled_before_all_are_made(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "BATCH_S", 0.1)
+    gateway = RecordingGateway()
+    left = []
+    app = an_app(gateway, outbox := place.outbox())
+
+    async def be_slow(queue: str, messages: Sequence[Message]) -> None:
+        left.append(sum(each.waiting for each in await outbox.stats()))
+        await SYSTEM_CLOCK.sleep(0.06)
+
+    gateway.refuse = be_slow
+    async with app:
+        for number in range(10):
+            await write(place, app, number, delay=timedelta(minutes=number))
+        async with relaying(app):
+            await until_empty(outbox)
+
+    assert sorted(gateway.numbers()) == list(range(10))
+    assert left[-1] < 10
+
+
+def test_a_batch_ends_before_its_database_takes_its_relay_for_frozen() -> None:
+    assert relay_module.BATCH_S + relay_module.SEND_S < postgres_module._FROZEN_S
 
 
 async def test_when_it_is_cleared_then_what_was_deposited_is_sent_at_once(place: Place) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 
 import psycopg
 import pytest
 
+from pump.clock import SYSTEM_CLOCK
 from pump.errors import AccessDenied, ConfigurationError
 from pump.message import Message
-from pump.outbox import PostgresOutbox, postgres as module
+from pump.outbox import PostgresOutbox, postgres as module, relay as relay_module
 from pump.postgres.settings import PostgresSettings
 from pump.subscription import MakeChannels
 from tests.brokers.postgres_server import PostgresServer
@@ -108,6 +110,30 @@ async def test_when_a_relay_is_frozen_then_another_one_takes_over(
 
     assert frozen.numbers() == [1]
     assert frozen.sent[0].message.deduplication_id == alive.sent[0].message.deduplication_id
+
+
+async def test_when_all_calls_of_a_batch_take_too_long_then_it_comes_to_an_end(
+    postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes the relay for frozen before the last of them."""
+    monkeypatch.setattr(module, "_FROZEN_S", 1)
+    monkeypatch.setattr(relay_module, "BATCH_S", 0.2)
+    gateway, outbox = RecordingGateway(), postgres_place.outbox()
+    app = an_app(gateway, outbox)
+
+    async def be_slow(queue: str, messages: Sequence[Message]) -> None:
+        await SYSTEM_CLOCK.sleep(0.1)
+
+    gateway.refuse = be_slow
+    async with app:
+        async with postgres_place.transaction() as transaction:
+            for number in range(20):
+                delay = timedelta(minutes=number)
+                await app.post(Order(number=number), transaction=transaction, delay=delay)
+        async with relaying(app):
+            await until_empty(outbox)
+
+    assert gateway.numbers() == list(range(20))
 
 
 async def test_when_the_server_restarts_then_the_relay_goes_on(
