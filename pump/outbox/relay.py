@@ -36,7 +36,7 @@ from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..observability.telemetry import Counters
 from .sending import send_batch
-from .store import Outbox, Relayed, RowsWanted
+from .store import Outbox, Relayed, RowsWanted, WaitingRow
 
 _log = get_logger("pump.outbox")
 MAX_COUNT: Final = 1_000
@@ -179,6 +179,10 @@ class _Destination:
         """Until when rows that were refused are left alone, and their lanes."""
         self._set_aside: dict[str, str] = {}
         """Messages that the last turn has set aside, and why."""
+        self._unsettled: set[tuple[int, str]] = set()
+        """Positions and ids of rows that were sent, and are perhaps still there: their database
+        refused to remove them.
+        """
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -213,16 +217,20 @@ class _Destination:
             return self._fail(error)
 
     async def _send_some(self, ids: Sequence[str] | None) -> _Turn:
-        async with self._shared.outbox.taken(self._take(ids)) as batch:
-            if batch is None:
-                return _Turn.TAKEN
-            if not batch.rows:
-                return _Turn.NOTHING
-            last_call_s = self._clock.now_s() + BATCH_S
-            relayed = await send_batch(
-                batch.rows, self._send, is_time_up=lambda: self._clock.now_s() > last_call_s
-            )
-            await batch.settle(relayed)
+        relayed = Relayed()
+        try:
+            async with self._shared.outbox.taken(self._take(ids)) as batch:
+                if batch is None:
+                    return _Turn.TAKEN
+                if not batch.rows:
+                    self._unsettled.clear()
+                    return _Turn.NOTHING
+                relayed = self._sent_before(batch.rows) or await self._send_batch(batch.rows)
+                await batch.settle(relayed)
+        except Exception:  # broad: whatever it is, these rows were sent
+            self._unsettled |= _names(relayed.sent)
+            raise
+        self._unsettled -= _names(relayed.sent)
         self._note(relayed)
         if relayed.fault is not None:
             return self._fail(relayed.fault)
@@ -239,6 +247,22 @@ class _Destination:
             without=list(self._resting),
             without_lanes=list(lanes),
             ids=ids,
+        )
+
+    def _sent_before(self, rows: Sequence[WaitingRow]) -> Relayed | None:
+        """Those of them that need no more than to be settled, before any other is sent."""
+        sent = [each for each in rows if (each.position, each.id) in self._unsettled]
+        if sent:
+            return Relayed(sent=sent, is_partial=True)
+        # Those before the last of these would be among them.
+        last = rows[-1].position
+        self._unsettled = {each for each in self._unsettled if each[0] > last}
+        return None
+
+    async def _send_batch(self, rows: Sequence[WaitingRow]) -> Relayed:
+        last_call_s = self._clock.now_s() + BATCH_S
+        return await send_batch(
+            rows, self._send, is_time_up=lambda: self._clock.now_s() > last_call_s
         )
 
     async def _send(self, messages: Sequence[Message], delay_s: float) -> None:
@@ -330,3 +354,8 @@ class _Destination:
         with suppress(TimeoutError):
             async with self._clock.timeout(most_s):
                 await self._shared.draining.wait()
+
+
+def _names(rows: Sequence[WaitingRow]) -> set[tuple[int, str]]:
+    # A database that was restored may give a position to another message.
+    return {(each.position, each.id) for each in rows}

@@ -18,6 +18,7 @@ from pump.errors import (
     PumpError,
     QueueNotFound,
     SendFailed,
+    StorageFailed,
 )
 from pump.message import Message
 from pump.observability import vocabulary
@@ -287,6 +288,33 @@ async def test_when_a_confirmation_cannot_be_noted_then_the_same_message_is_sent
 
     [once, again] = (each.message for each in gateway.sent)
     assert (once.id, once.deduplication_id) == (again.id, again.deduplication_id)
+
+
+async def test_when_removing_is_refused_then_what_was_sent_is_not_sent_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = RecordingGateway()
+    outbox: Any = place.outbox()
+    app = an_app(gateway, outbox)
+    settle, refusal_count = outbox.settled, 0
+
+    async def refuse(*arguments: Any) -> None:
+        nonlocal refusal_count
+        refusal_count += 1
+        if refusal_count <= 3:
+            raise StorageFailed("database", "the disk is full")
+        await settle(*arguments)
+
+    monkeypatch.setattr(outbox, "settled", refuse)
+    async with app:
+        await write(place, app, 1, 2, group="g")
+        async with relaying(app):
+            await until(lambda: refusal_count > 0)
+            await write(place, app, 3, group="g")
+            await until_empty(outbox)
+
+    assert gateway.numbers() == [1, 2, 3]
+    assert app.counters.value(vocabulary.OUTBOX_RELAYED, queue="orders") == 3
 
 
 async def test_when_a_relay_is_cancelled_during_a_send_then_the_next_one_sends_it(

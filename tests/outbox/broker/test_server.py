@@ -136,6 +136,28 @@ async def test_when_all_calls_of_a_batch_take_too_long_then_it_comes_to_an_end(
     assert gateway.numbers() == list(range(20))
 
 
+async def test_when_the_server_refuses_to_delete_then_each_message_is_sent_once(
+    postgres_place: PostgresPlace,
+) -> None:
+    gateway, outbox = RecordingGateway(), postgres_place.outbox()
+    app = an_app(gateway, outbox)
+    await commit(postgres_place, gateway, 1, 2)
+    postgres_place.execute(
+        "CREATE FUNCTION @refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = '53100'; END$$"
+    )
+    postgres_place.execute(
+        "CREATE TRIGGER refuse BEFORE DELETE ON @outbox EXECUTE FUNCTION @refuse()"
+    )
+
+    async with app, relaying(app):
+        await until(lambda: outbox._database.counts["remove in the outbox"] >= 3)
+        postgres_place.execute("DROP TRIGGER refuse ON @outbox")
+        await until_empty(outbox)
+
+    assert gateway.numbers() == [1, 2]
+
+
 async def test_when_the_server_restarts_then_the_relay_goes_on(
     own_postgres: Callable[..., PostgresServer],
 ) -> None:
