@@ -98,15 +98,19 @@ class Relay:
         """Relay until drained. Trouble with the database or a broker is waited for; cancelled, it
         leaves a batch that is being sent to the next relay.
         """
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            housekeeping = [
-                group.create_task(self._look(), name="outbox look"),
-                group.create_task(self._prune(), name="outbox prune"),
-            ]
-            await self._shared.draining.wait()
-            for task in housekeeping:
-                task.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                housekeeping = [
+                    group.create_task(self._look(), name="outbox look"),
+                    group.create_task(self._prune(), name="outbox prune"),
+                ]
+                await self._shared.draining.wait()
+                for task in housekeeping:
+                    task.cancel()
+        finally:
+            self._group = None
+            self._outbox.unwatch(self.told)
 
     def drain(self) -> None:
         """Begin no further batch; `run` returns when those under way are settled."""

@@ -18,6 +18,10 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 """Of messages in one statement or batch, unless it is one."""
 
 
+Told = Callable[[str | None], object]
+"""What a relay wants called about commits."""
+
+
 @attrs.frozen(kw_only=True)
 class Posted:
     """A message on its way into the outbox: ready to be sent, with its checksum."""
@@ -129,10 +133,13 @@ class RelaySource(Protocol):
     def hears(self) -> bool:
         """Whether all commits are told of, so that looking is for what was missed only."""
 
-    async def watch(self, told: Callable[[str | None], object]) -> None:
-        """From now on, call `told` with each destination for which rows were committed, or with
-        None when there may be some for any. Again, it does nothing.
+    async def watch(self, told: Told) -> None:
+        """From now on, call `told`, as those before it, with each destination for which rows were
+        committed, or with None when there may be some for any. Again, it does nothing.
         """
+
+    def unwatch(self, told: Told) -> None:
+        """Call it no more."""
 
     async def destinations(self) -> Sequence[str]:
         """Those for which rows wait."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,6 +46,10 @@ async def write(place: Place, app: App, *numbers: int, **options: Any) -> None:
     async with place.transaction() as transaction:
         for number in numbers:
             await app.post(Order(number=number), transaction=transaction, **options)
+
+
+def has_sent(gateway: RecordingGateway, count: int) -> bool:
+    return len(gateway.sent) == count
 
 
 class Refusing:
@@ -288,6 +293,45 @@ async def test_when_a_confirmation_cannot_be_noted_then_the_same_message_is_sent
 
     [once, again] = (each.message for each in gateway.sent)
     assert (once.id, once.deduplication_id) == (again.id, again.deduplication_id)
+
+
+async def test_when_a_relay_has_ended_then_another_one_of_the_app_is_told_of_commits(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that looks too seldom to find them without."""
+    monkeypatch.setattr(relay_module, "_POLL_S", 3_600.0)
+    gateway = RecordingGateway()
+    app = an_app(gateway, outbox := place.outbox())
+
+    async with app:
+        async with relaying(app):
+            await until(lambda: outbox.hears)
+        async with relaying(app):
+            for number in range(3):
+                await write(place, app, number)
+                await until(partial(has_sent, gateway, number + 1))
+
+    assert gateway.numbers() == [0, 1, 2]
+
+
+async def test_when_an_app_has_two_relays_then_either_is_told_of_commits_after_the_other_ends(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "_POLL_S", 3_600.0)
+    gateway = RecordingGateway()
+    app = an_app(gateway, outbox := place.outbox())
+
+    async with app, relaying(app):
+        async with relaying(app):
+            await until(lambda: outbox.hears)
+            await write(place, app, 0)
+            await until(lambda: len(gateway.sent) == 1)
+            await until_empty(outbox)
+        for number in range(1, 4):
+            await write(place, app, number)
+            await until(partial(has_sent, gateway, number + 1))
+
+    assert gateway.numbers() == [0, 1, 2, 3]
 
 
 async def test_when_removing_is_refused_then_what_was_sent_is_not_sent_again(
