@@ -208,6 +208,11 @@ class PostgresOutbox:
         """Whether posts are told of, so that looking for them is for what was missed only."""
         return self._listener is not None and self._listener.is_listening
 
+    @property
+    def max_taken(self) -> int:
+        """How many destinations can be taken at once: each has a connection of the pool's."""
+        return self._settings.max_connections
+
     def writer(self, transaction: object) -> Writer:
         return writer_for(transaction, self._target)
 

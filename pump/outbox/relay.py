@@ -19,11 +19,12 @@ What a task does after a turn:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
+from math import inf
 from typing import Final, assert_never
 
 import attrs
@@ -53,6 +54,8 @@ _REST: Final = Backoff(initial=timedelta(seconds=1), maximum=timedelta(minutes=1
 """For a row that was refused alone, for a reason that may not last."""
 _STAND_BY: Final = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=4), jitter=0.5)
 _MAX_IDLE_TURNS: Final = 2
+_PROVEN_S: Final = 10.0
+"""How long after its broker's last answer a destination is expected to have another one soon."""
 
 
 Forward = Callable[[str, Sequence[Message], float], Awaitable[object]]
@@ -79,6 +82,24 @@ class _Shared:
     probes: asyncio.Semaphore = attrs.field(factory=partial(asyncio.Semaphore, 1))
     """For destinations that failed: a broker that does not answer keeps one connection of the
     outbox busy, and not all of them."""
+    unproven: asyncio.Semaphore | None = attrs.field(init=False)
+    """For destinations that have not answered lately: all together they leave a connection to those
+    that have, whether they fail or are new."""
+
+    @unproven.default
+    def _leave_one(self) -> asyncio.Semaphore | None:
+        most = self.outbox.max_taken
+        return None if most is None else asyncio.Semaphore(max(1, most - 1))
+
+    @asynccontextmanager
+    async def turn(self, *, has_failed: bool, is_proven: bool) -> AsyncIterator[None]:
+        """Wait until a destination may take its turn."""
+        async with AsyncExitStack() as held:
+            if has_failed:
+                await held.enter_async_context(self.probes)
+            if self.unproven is not None and not is_proven:
+                await held.enter_async_context(self.unproven)
+            yield
 
 
 class Relay:
@@ -177,6 +198,7 @@ class _Destination:
         self._max_count = MAX_COUNT
         self._fault: Exception | None = None
         self._failure_count = 0
+        self._proven_until_s = -inf
         self._idle_count = 0
         self._stand_by_count = 0
         self._resting: dict[int, tuple[float, int | None]] = {}
@@ -212,10 +234,12 @@ class _Destination:
     # -- a turn ------------------------------------------------------------------------------------
 
     async def _turn(self, ids: Sequence[str] | None = None) -> _Turn:
+        has_failed = self._failure_count > 0
+        is_proven = not has_failed and self._clock.now_s() < self._proven_until_s
         try:
-            if not self._failure_count:
-                return await self._send_some(ids)
-            async with self._shared.probes:
+            async with self._shared.turn(has_failed=has_failed, is_proven=is_proven):
+                if ids is None and self._shared.draining.is_set():
+                    return _Turn.DONE
                 return await self._send_some(ids)
         except Exception as error:  # broad: what breaks one destination's turn holds up no other
             return self._fail(error)
@@ -309,6 +333,7 @@ class _Destination:
         return _Turn.FAILED
 
     def _recover(self) -> None:
+        self._proven_until_s = self._clock.now_s() + _PROVEN_S
         self._max_count = min(MAX_COUNT, 2 * self._max_count)
         if self._fault is not None:
             _log.info(vocabulary.OUTBOX_RECOVERED, destination=self._name)

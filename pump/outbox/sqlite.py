@@ -193,6 +193,11 @@ class SqliteOutbox:
     def hears(self) -> bool:
         return self._watching is not None
 
+    @property
+    def max_taken(self) -> None:
+        """Any number of destinations can be taken at once: a lease keeps no connection."""
+        return None
+
     def writer(self, transaction: object) -> Writer:
         return writer_for(transaction, self._target)
 

@@ -133,6 +133,10 @@ class RelaySource(Protocol):
     def hears(self) -> bool:
         """Whether all commits are told of, so that looking is for what was missed only."""
 
+    @property
+    def max_taken(self) -> int | None:
+        """How many destinations can be taken at once; None for any number."""
+
     async def watch(self, told: Told) -> None:
         """From now on, call `told`, as those before it, with each destination for which rows were
         committed, or with None when there may be some for any. Again, it does nothing.

@@ -166,6 +166,39 @@ async def test_when_a_destination_does_not_answer_then_it_holds_up_no_other(plac
     assert gateway.numbers() == [9]
 
 
+async def test_when_many_destinations_do_not_answer_then_one_that_does_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than the outbox has connections, none of which has failed yet."""
+    monkeypatch.setattr(relay_module, "SEND_S", 3_600.0)
+    gateway = RecordingGateway()
+    hung: set[str] = set()
+
+    async def hang(queue: str, messages: Sequence[Message]) -> None:
+        if queue.startswith("hung"):
+            hung.add(queue)
+            await asyncio.Event().wait()
+
+    gateway.refuse = hang
+    app = an_app(gateway, outbox := place.outbox())
+    async with app:
+        running = asyncio.create_task(app.relay().run())
+        await write(place, app, 0)
+        await until(partial(has_sent, gateway, 1))
+        async with place.transaction() as transaction:
+            for number in range(8):
+                order = Order(number=number)
+                await app.post(order, transaction=transaction, queue=f"hung{number}")
+        await until(lambda: len(hung) == min(8, (outbox.max_taken or 9) - 1))
+        for number in range(1, 4):
+            await write(place, app, number)
+            await until(partial(has_sent, gateway, number + 1))
+        running.cancel()
+        await asyncio.wait([running])
+
+    assert gateway.numbers() == [0, 1, 2, 3]
+
+
 async def test_when_a_message_can_never_be_sent_then_it_is_set_aside_and_others_go(
     place: Place,
 ) -> None:

@@ -299,6 +299,33 @@ async def test_when_many_relays_stand_by_then_one_wakes_for_a_post(
     assert taken < 50 * 8
 
 
+async def test_when_a_relay_drains_then_a_destination_that_waits_for_its_turn_takes_none(
+    postgres_place: PostgresPlace,
+) -> None:
+    gateway = RecordingGateway()
+    hung: set[str] = set()
+    answered = asyncio.Event()
+
+    async def hang(queue: str, messages: Sequence[Message]) -> None:
+        hung.add(queue)
+        await answered.wait()
+
+    gateway.refuse = hang
+    app = an_app(gateway, outbox := postgres_place.outbox())
+    async with app:
+        async with postgres_place.transaction() as transaction:
+            for number in range(8):
+                order = Order(number=number)
+                await app.post(order, transaction=transaction, queue=f"hung{number}")
+        async with relaying(app) as relay:
+            await until(lambda: len(hung) == outbox.max_taken - 1)
+            relay.drain()
+            answered.set()
+        waiting = sum(each.waiting for each in await outbox.stats())
+
+    assert waiting == 8 - len(gateway.sent) == 8 - (outbox.max_taken - 1)
+
+
 async def test_when_a_listener_hears_nothing_then_looking_replaces_it(
     postgres_place: PostgresPlace,
 ) -> None:
