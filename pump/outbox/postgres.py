@@ -7,7 +7,8 @@ ends with its connection, or when the server has waited for its relay too long.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Final
@@ -27,6 +28,7 @@ from .store import (
     RowBatch,
     RowsWanted,
     SetAside,
+    Told,
     WaitingRow,
 )
 from .transactions import DatabaseKind, Target, Write, Writer, writer_for
@@ -191,6 +193,8 @@ class PostgresOutbox:
         self._target = Target(DatabaseKind.POSTGRES, _Posts(self._named(post)))
         self._database = Database(given, SYSTEM_CLOCK)
         self._listener: Listener | None = None
+        self._starting = asyncio.Lock()
+        self._told: set[Told] = set()
 
     def __repr__(self) -> str:
         return f"PostgresOutbox({self.name!r})"
@@ -204,12 +208,19 @@ class PostgresOutbox:
         """Whether posts are told of, so that looking for them is for what was missed only."""
         return self._listener is not None and self._listener.is_listening
 
+    @property
+    def max_taken(self) -> int:
+        """How many destinations can be taken at once: each has a connection of the pool's."""
+        return self._settings.max_connections
+
     def writer(self, transaction: object) -> Writer:
         return writer_for(transaction, self._target)
 
     async def open(self, clock: Clock) -> None:
         """With `MakeChannels.ASSUME` nothing is connected to before a relay needs it."""
         self._database = Database(self._settings, clock)
+        # A lock belongs to one loop, and an app may be opened on another one each time.
+        self._starting = asyncio.Lock()
         if self._make is MakeChannels.ASSUME:
             return
         try:
@@ -224,6 +235,7 @@ class PostgresOutbox:
             raise
 
     async def aclose(self) -> None:
+        self._told.clear()
         listener, self._listener = self._listener, None
         if listener is not None:
             await listener.aclose()
@@ -231,19 +243,30 @@ class PostgresOutbox:
 
     # What a relay needs.
 
-    async def watch(self, told: Callable[[str | None], object]) -> None:
+    async def watch(self, told: Told) -> None:
+        self._told.add(told)
         await self._database.open()
-        if not self._notifies or not self._database.listens or self._listener is not None:
+        if not self._notifies or not self._database.listens:
             return
-        listener = Listener(
-            self._database,
-            told=told,
-            lost=lambda error: None,
-            found=lambda: told(None),
-            channel=self._channel,
-        )
-        await listener.start()
-        self._listener = listener
+        async with self._starting:
+            if self._listener is not None:
+                return
+            listener = Listener(
+                self._database,
+                told=self._tell,
+                lost=lambda error: None,
+                found=lambda: self._tell(None),
+                channel=self._channel,
+            )
+            await listener.start()
+            self._listener = listener
+
+    def unwatch(self, told: Told) -> None:
+        self._told.discard(told)
+
+    def _tell(self, destination: str | None) -> None:
+        for told in self._told:
+            told(destination)
 
     async def destinations(self) -> Sequence[str]:
         return [destination for [destination] in await self._call(_DESTINATIONS, "look")]

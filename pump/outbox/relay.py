@@ -19,11 +19,12 @@ What a task does after a turn:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
+from math import inf
 from typing import Final, assert_never
 
 import attrs
@@ -36,12 +37,16 @@ from ..observability import vocabulary
 from ..observability.log import get_logger
 from ..observability.telemetry import Counters
 from .sending import send_batch
-from .store import Outbox, Relayed, RowsWanted
+from .store import Outbox, Relayed, RowsWanted, WaitingRow
 
 _log = get_logger("pump.outbox")
 MAX_COUNT: Final = 1_000
 SEND_S: Final = 30.0
-"""How long a broker may take to confirm a batch."""
+"""How long a broker may take to confirm a call."""
+BATCH_S: Final = 20.0
+"""How long after a batch was taken another call may begin: with that call it ends well before its
+database takes the relay for frozen.
+"""
 _POLL_S: Final = 5.0
 _DEAF_POLL_S: Final = 0.5
 _PRUNE_S: Final = 60.0
@@ -49,6 +54,8 @@ _REST: Final = Backoff(initial=timedelta(seconds=1), maximum=timedelta(minutes=1
 """For a row that was refused alone, for a reason that may not last."""
 _STAND_BY: Final = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=4), jitter=0.5)
 _MAX_IDLE_TURNS: Final = 2
+_PROVEN_S: Final = 10.0
+"""How long after its broker's last answer a destination is expected to have another one soon."""
 
 
 Forward = Callable[[str, Sequence[Message], float], Awaitable[object]]
@@ -75,6 +82,24 @@ class _Shared:
     probes: asyncio.Semaphore = attrs.field(factory=partial(asyncio.Semaphore, 1))
     """For destinations that failed: a broker that does not answer keeps one connection of the
     outbox busy, and not all of them."""
+    unproven: asyncio.Semaphore | None = attrs.field(init=False)
+    """For destinations that have not answered lately: all together they leave a connection to those
+    that have, whether they fail or are new."""
+
+    @unproven.default
+    def _leave_one(self) -> asyncio.Semaphore | None:
+        most = self.outbox.max_taken
+        return None if most is None else asyncio.Semaphore(max(1, most - 1))
+
+    @asynccontextmanager
+    async def turn(self, *, has_failed: bool, is_proven: bool) -> AsyncIterator[None]:
+        """Wait until a destination may take its turn."""
+        async with AsyncExitStack() as held:
+            if has_failed:
+                await held.enter_async_context(self.probes)
+            if self.unproven is not None and not is_proven:
+                await held.enter_async_context(self.unproven)
+            yield
 
 
 class Relay:
@@ -94,15 +119,19 @@ class Relay:
         """Relay until drained. Trouble with the database or a broker is waited for; cancelled, it
         leaves a batch that is being sent to the next relay.
         """
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            housekeeping = [
-                group.create_task(self._look(), name="outbox look"),
-                group.create_task(self._prune(), name="outbox prune"),
-            ]
-            await self._shared.draining.wait()
-            for task in housekeeping:
-                task.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                housekeeping = [
+                    group.create_task(self._look(), name="outbox look"),
+                    group.create_task(self._prune(), name="outbox prune"),
+                ]
+                await self._shared.draining.wait()
+                for task in housekeeping:
+                    task.cancel()
+        finally:
+            self._group = None
+            self._outbox.unwatch(self.told)
 
     def drain(self) -> None:
         """Begin no further batch; `run` returns when those under way are settled."""
@@ -169,12 +198,17 @@ class _Destination:
         self._max_count = MAX_COUNT
         self._fault: Exception | None = None
         self._failure_count = 0
+        self._proven_until_s = -inf
         self._idle_count = 0
         self._stand_by_count = 0
         self._resting: dict[int, tuple[float, int | None]] = {}
         """Until when rows that were refused are left alone, and their lanes."""
         self._set_aside: dict[str, str] = {}
         """Messages that the last turn has set aside, and why."""
+        self._unsettled: set[tuple[int, str]] = set()
+        """Positions and ids of rows that were sent, and are perhaps still there: their database
+        refused to remove them.
+        """
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -200,27 +234,36 @@ class _Destination:
     # -- a turn ------------------------------------------------------------------------------------
 
     async def _turn(self, ids: Sequence[str] | None = None) -> _Turn:
+        has_failed = self._failure_count > 0
+        is_proven = not has_failed and self._clock.now_s() < self._proven_until_s
         try:
-            if not self._failure_count:
-                return await self._send_some(ids)
-            async with self._shared.probes:
+            async with self._shared.turn(has_failed=has_failed, is_proven=is_proven):
+                if ids is None and self._shared.draining.is_set():
+                    return _Turn.DONE
                 return await self._send_some(ids)
         except Exception as error:  # broad: what breaks one destination's turn holds up no other
             return self._fail(error)
 
     async def _send_some(self, ids: Sequence[str] | None) -> _Turn:
-        async with self._shared.outbox.taken(self._take(ids)) as batch:
-            if batch is None:
-                return _Turn.TAKEN
-            if not batch.rows:
-                return _Turn.NOTHING
-            relayed = await send_batch(batch.rows, self._send)
-            await batch.settle(relayed)
+        relayed = Relayed()
+        try:
+            async with self._shared.outbox.taken(self._take(ids)) as batch:
+                if batch is None:
+                    return _Turn.TAKEN
+                if not batch.rows:
+                    self._unsettled.clear()
+                    return _Turn.NOTHING
+                relayed = self._sent_before(batch.rows) or await self._send_batch(batch.rows)
+                await batch.settle(relayed)
+        except Exception:  # broad: whatever it is, these rows were sent
+            self._unsettled |= _names(relayed.sent)
+            raise
+        self._unsettled -= _names(relayed.sent)
         self._note(relayed)
         if relayed.fault is not None:
             return self._fail(relayed.fault)
         self._recover()
-        return _Turn.DONE if batch.is_all else _Turn.MORE
+        return _Turn.DONE if batch.is_all and not relayed.is_partial else _Turn.MORE
 
     def _take(self, ids: Sequence[str] | None) -> RowsWanted:
         now_s = self._clock.now_s()
@@ -232,6 +275,22 @@ class _Destination:
             without=list(self._resting),
             without_lanes=list(lanes),
             ids=ids,
+        )
+
+    def _sent_before(self, rows: Sequence[WaitingRow]) -> Relayed | None:
+        """Those of them that need no more than to be settled, before any other is sent."""
+        sent = [each for each in rows if (each.position, each.id) in self._unsettled]
+        if sent:
+            return Relayed(sent=sent, is_partial=True)
+        # Those before the last of these would be among them.
+        last = rows[-1].position
+        self._unsettled = {each for each in self._unsettled if each[0] > last}
+        return None
+
+    async def _send_batch(self, rows: Sequence[WaitingRow]) -> Relayed:
+        last_call_s = self._clock.now_s() + BATCH_S
+        return await send_batch(
+            rows, self._send, is_time_up=lambda: self._clock.now_s() > last_call_s
         )
 
     async def _send(self, messages: Sequence[Message], delay_s: float) -> None:
@@ -274,6 +333,7 @@ class _Destination:
         return _Turn.FAILED
 
     def _recover(self) -> None:
+        self._proven_until_s = self._clock.now_s() + _PROVEN_S
         self._max_count = min(MAX_COUNT, 2 * self._max_count)
         if self._fault is not None:
             _log.info(vocabulary.OUTBOX_RECOVERED, destination=self._name)
@@ -323,3 +383,8 @@ class _Destination:
         with suppress(TimeoutError):
             async with self._clock.timeout(most_s):
                 await self._shared.draining.wait()
+
+
+def _names(rows: Sequence[WaitingRow]) -> set[tuple[int, str]]:
+    # A database that was restored may give a position to another message.
+    return {(each.position, each.id) for each in rows}

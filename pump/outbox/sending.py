@@ -80,6 +80,7 @@ class _Ready:
 class _Round:
     """What has become of a batch so far."""
 
+    is_time_up: Callable[[], bool]
     sent: list[WaitingRow] = attrs.field(factory=list)
     refused: list[WaitingRow] = attrs.field(factory=list)
     set_aside: list[tuple[WaitingRow, str]] = attrs.field(factory=list)
@@ -87,6 +88,14 @@ class _Round:
     held: set[int] = attrs.field(factory=set)
     """Lanes of which a row waits on: those behind it do too."""
     refused_in_a_row: int = 0
+    is_partial: bool = False
+
+    def may_call(self) -> bool:
+        """Whether another call may begin."""
+        if self.fault is not None:
+            return False
+        self.is_partial = self.is_partial or self.is_time_up()
+        return not self.is_partial
 
     def accept(self, batch: Sequence[_Ready]) -> None:
         self.sent += [each.row for each in batch]
@@ -111,13 +120,21 @@ class _Round:
 
     def relayed(self) -> Relayed:
         return Relayed(
-            sent=self.sent, refused=self.refused, set_aside=self.set_aside, fault=self.fault
+            sent=self.sent,
+            refused=self.refused,
+            set_aside=self.set_aside,
+            fault=self.fault,
+            is_partial=self.is_partial,
         )
 
 
-async def send_batch(rows: Sequence[WaitingRow], send: Send) -> Relayed:
-    """Send rows in their order, as far as that goes. Cancelled, nothing is known of them."""
-    done = _Round()
+async def send_batch(
+    rows: Sequence[WaitingRow], send: Send, *, is_time_up: Callable[[], bool]
+) -> Relayed:
+    """Send rows in their order, as far as that goes before the time is up. Cancelled, nothing is
+    known of them.
+    """
+    done = _Round(is_time_up)
     ready = []
     for row in rows:
         try:
@@ -132,7 +149,7 @@ async def send_batch(rows: Sequence[WaitingRow], send: Send) -> Relayed:
 async def _send(batch: Sequence[_Ready], delay_s: float, send: Send, done: _Round) -> None:
     """One call; where it fails for one of several, halves of it."""
     batch = [each for each in batch if each.row.lane is None or each.row.lane not in done.held]
-    if done.fault is not None or not batch:
+    if not batch or not done.may_call():
         return
     try:
         await send([each.message for each in batch], delay_s)

@@ -32,6 +32,7 @@ from .store import (
     RowBatch,
     RowsWanted,
     SetAside,
+    Told,
     WaitingRow,
 )
 from .transactions import DatabaseKind, Target, Write, Writer, writer_for
@@ -179,6 +180,7 @@ class SqliteOutbox:
         self._lock = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
         self._notice: Callable[[], object] | None = None
+        self._told: set[Told] = set()
 
     def __repr__(self) -> str:
         return f"SqliteOutbox({self._path!r})"
@@ -190,6 +192,11 @@ class SqliteOutbox:
     @property
     def hears(self) -> bool:
         return self._watching is not None
+
+    @property
+    def max_taken(self) -> None:
+        """Any number of destinations can be taken at once: a lease keeps no connection."""
+        return None
 
     def writer(self, transaction: object) -> Writer:
         return writer_for(transaction, self._target)
@@ -263,6 +270,7 @@ class SqliteOutbox:
             raise ConfigurationError("SqliteOutbox.path", self._path, remedy)
 
     async def aclose(self) -> None:
+        self._told.clear()
         watching, self._watching, self._notice = self._watching, None, None
         if watching is not None:
             watching.cancel()
@@ -273,11 +281,15 @@ class SqliteOutbox:
 
     # What a relay needs.
 
-    async def watch(self, told: Callable[[str | None], object]) -> None:
+    async def watch(self, told: Told) -> None:
+        self._told.add(told)
         if self._watching is None or self._watching.done():
-            self._watching = asyncio.create_task(self._watch(told), name="outbox watch")
+            self._watching = asyncio.create_task(self._watch(), name="outbox watch")
 
-    async def _watch(self, told: Callable[[str | None], object]) -> None:
+    def unwatch(self, told: Told) -> None:
+        self._told.discard(told)
+
+    async def _watch(self) -> None:
         """Look whether anything was committed, by whomever: that takes SQLite microseconds."""
         loop, posted = asyncio.get_running_loop(), asyncio.Event()
         # Posts may be written in any thread.
@@ -288,7 +300,8 @@ class SqliteOutbox:
                 [[found]] = await self._fetch("PRAGMA data_version")
                 if found != version:
                     version, lively_until_s = found, self._clock.now_s() + _LIVELY_S
-                    told(None)
+                    for told in self._told:
+                        told(None)
             is_lively = self._clock.now_s() < lively_until_s
             with suppress(TimeoutError):
                 async with self._clock.timeout(_POLL_S if is_lively else _IDLE_POLL_S):

@@ -18,6 +18,10 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 """Of messages in one statement or batch, unless it is one."""
 
 
+Told = Callable[[str | None], object]
+"""What a relay wants called about commits."""
+
+
 @attrs.frozen(kw_only=True)
 class Posted:
     """A message on its way into the outbox: ready to be sent, with its checksum."""
@@ -64,6 +68,8 @@ class Relayed:
     """Each with its reason: no attempt could send them."""
     fault: Exception | None = None
     """Why the rest was not sent: the destination's trouble, not the messages'."""
+    is_partial: bool = False
+    """Whether the rest was not tried, though nothing speaks against it."""
 
 
 class RowBatch(Protocol):
@@ -127,10 +133,17 @@ class RelaySource(Protocol):
     def hears(self) -> bool:
         """Whether all commits are told of, so that looking is for what was missed only."""
 
-    async def watch(self, told: Callable[[str | None], object]) -> None:
-        """From now on, call `told` with each destination for which rows were committed, or with
-        None when there may be some for any. Again, it does nothing.
+    @property
+    def max_taken(self) -> int | None:
+        """How many destinations can be taken at once; None for any number."""
+
+    async def watch(self, told: Told) -> None:
+        """From now on, call `told`, as those before it, with each destination for which rows were
+        committed, or with None when there may be some for any. Again, it does nothing.
         """
+
+    def unwatch(self, told: Told) -> None:
+        """Call it no more."""
 
     async def destinations(self) -> Sequence[str]:
         """Those for which rows wait."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,9 +19,11 @@ from pump.errors import (
     PumpError,
     QueueNotFound,
     SendFailed,
+    StorageFailed,
 )
 from pump.message import Message
 from pump.observability import vocabulary
+from pump.outbox import postgres as postgres_module, relay as relay_module
 from pump.posting import PostOptions
 from pump.stores.packing import unpack
 
@@ -43,6 +46,10 @@ async def write(place: Place, app: App, *numbers: int, **options: Any) -> None:
     async with place.transaction() as transaction:
         for number in numbers:
             await app.post(Order(number=number), transaction=transaction, **options)
+
+
+def has_sent(gateway: RecordingGateway, count: int) -> bool:
+    return len(gateway.sent) == count
 
 
 class Refusing:
@@ -159,6 +166,39 @@ async def test_when_a_destination_does_not_answer_then_it_holds_up_no_other(plac
         await asyncio.wait([running])
 
     assert gateway.numbers() == [9]
+
+
+async def test_when_many_destinations_do_not_answer_then_one_that_does_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than the outbox has connections, none of which has failed yet."""
+    monkeypatch.setattr(relay_module, "SEND_S", 3_600.0)
+    gateway = RecordingGateway()
+    hung: set[str] = set()
+
+    async def hang(queue: str, messages: Sequence[Message]) -> None:
+        if queue.startswith("hung"):
+            hung.add(queue)
+            await asyncio.Event().wait()
+
+    gateway.refuse = hang
+    app = an_app(gateway, outbox := place.outbox())
+    async with app:
+        running = asyncio.create_task(app.relay().run())
+        await write(place, app, 0)
+        await until(partial(has_sent, gateway, 1))
+        async with place.transaction() as transaction:
+            for number in range(8):
+                order = Order(number=number)
+                await app.post(order, transaction=transaction, queue=f"hung{number}")
+        await until(lambda: len(hung) == min(8, (outbox.max_taken or 9) - 1))
+        for number in range(1, 4):
+            await write(place, app, number)
+            await until(partial(has_sent, gateway, number + 1))
+        running.cancel()
+        await asyncio.wait([running])
+
+    assert gateway.numbers() == [0, 1, 2, 3]
 
 
 async def test_when_a_message_can_never_be_sent_then_it_is_set_aside_and_others_go(
@@ -292,6 +332,72 @@ async def test_when_a_confirmation_cannot_be_noted_then_the_same_message_is_sent
     assert (once.id, once.deduplication_id) == (again.id, again.deduplication_id)
 
 
+async def test_when_a_relay_has_ended_then_another_one_of_the_app_is_told_of_commits(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that looks too seldom to find them without."""
+    monkeypatch.setattr(relay_module, "_POLL_S", 3_600.0)
+    gateway = RecordingGateway()
+    app = an_app(gateway, outbox := place.outbox())
+
+    async with app:
+        async with relaying(app):
+            await until(lambda: outbox.hears)
+        async with relaying(app):
+            for number in range(3):
+                await write(place, app, number)
+                await until(partial(has_sent, gateway, number + 1))
+
+    assert gateway.numbers() == [0, 1, 2]
+
+
+async def test_when_an_app_has_two_relays_then_either_is_told_of_commits_after_the_other_ends(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "_POLL_S", 3_600.0)
+    gateway = RecordingGateway()
+    app = an_app(gateway, outbox := place.outbox())
+
+    async with app, relaying(app):
+        async with relaying(app):
+            await until(lambda: outbox.hears)
+            await write(place, app, 0)
+            await until(lambda: len(gateway.sent) == 1)
+            await until_empty(outbox)
+        for number in range(1, 4):
+            await write(place, app, number)
+            await until(partial(has_sent, gateway, number + 1))
+
+    assert gateway.numbers() == [0, 1, 2, 3]
+
+
+async def test_when_removing_is_refused_then_what_was_sent_is_not_sent_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = RecordingGateway()
+    outbox: Any = place.outbox()
+    app = an_app(gateway, outbox)
+    settle, refusal_count = outbox.settled, 0
+
+    async def refuse(*arguments: Any) -> None:
+        nonlocal refusal_count
+        refusal_count += 1
+        if refusal_count <= 3:
+            raise StorageFailed("database", "the disk is full")
+        await settle(*arguments)
+
+    monkeypatch.setattr(outbox, "settled", refuse)
+    async with app:
+        await write(place, app, 1, 2, group="g")
+        async with relaying(app):
+            await until(lambda: refusal_count > 0)
+            await write(place, app, 3, group="g")
+            await until_empty(outbox)
+
+    assert gateway.numbers() == [1, 2, 3]
+    assert app.counters.value(vocabulary.OUTBOX_RELAYED, queue="orders") == 3
+
+
 async def test_when_a_relay_is_cancelled_during_a_send_then_the_next_one_sends_it(
     place: Place,
 ) -> None:
@@ -401,6 +507,33 @@ async def test_when_a_delay_was_asked_for_then_it_counts_from_the_post(place: Pl
 
     [sent] = gateway.sent
     assert 1_700 < sent.delay_s <= 1_801
+
+
+async def test_when_calls_are_slow_then_a_batch_is_settled_before_all_are_made(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "BATCH_S", 0.1)
+    gateway = RecordingGateway()
+    left = []
+    app = an_app(gateway, outbox := place.outbox())
+
+    async def be_slow(queue: str, messages: Sequence[Message]) -> None:
+        left.append(sum(each.waiting for each in await outbox.stats()))
+        await SYSTEM_CLOCK.sleep(0.06)
+
+    gateway.refuse = be_slow
+    async with app:
+        for number in range(10):
+            await write(place, app, number, delay=timedelta(minutes=number))
+        async with relaying(app):
+            await until_empty(outbox)
+
+    assert sorted(gateway.numbers()) == list(range(10))
+    assert left[-1] < 10
+
+
+def test_a_batch_ends_before_its_database_takes_its_relay_for_frozen() -> None:
+    assert relay_module.BATCH_S + relay_module.SEND_S < postgres_module._FROZEN_S
 
 
 async def test_when_it_is_cleared_then_what_was_deposited_is_sent_at_once(place: Place) -> None:

@@ -19,8 +19,8 @@ from pump.errors import (
     UnsupportedOperation,
 )
 from pump.message import Message
-from pump.outbox.sending import MAX_ATTEMPTS, Fault, fault_of, rounded_up, send_batch
-from pump.outbox.store import WaitingRow
+from pump.outbox.sending import MAX_ATTEMPTS, Fault, Send, fault_of, rounded_up, send_batch
+from pump.outbox.store import Relayed, WaitingRow
 from pump.stores.packing import pack, pack_checked
 from pump.testing.builders import a_message
 
@@ -64,6 +64,11 @@ class Broker:
             raise SendFailed("orders", failures)
 
 
+async def sent_in_time(rows: Sequence[WaitingRow], send: Send) -> Relayed:
+    """What becomes of them where the time is never up."""
+    return await send_batch(rows, send, is_time_up=lambda: False)
+
+
 def positions(rows: Sequence[WaitingRow]) -> list[int]:
     return [each.position for each in rows]
 
@@ -71,7 +76,7 @@ def positions(rows: Sequence[WaitingRow]) -> list[int]:
 async def test_when_all_are_accepted_then_one_call_was_enough() -> None:
     broker = Broker()
 
-    relayed = await send_batch([a_row(1), a_row(2, lane=7), a_row(3)], broker.send)
+    relayed = await sent_in_time([a_row(1), a_row(2, lane=7), a_row(3)], broker.send)
 
     assert positions(relayed.sent) == [1, 2, 3]
     assert broker.calls == [(["m1", "m2", "m3"], 0.0)]
@@ -81,7 +86,7 @@ async def test_when_all_are_accepted_then_one_call_was_enough() -> None:
 async def test_when_one_can_never_be_sent_then_it_alone_is_set_aside(names_them: bool) -> None:
     broker = Broker({"m3": TOO_LARGE}, names_them)
 
-    relayed = await send_batch([a_row(each) for each in range(1, 9)], broker.send)
+    relayed = await sent_in_time([a_row(each) for each in range(1, 9)], broker.send)
 
     assert positions(relayed.sent) == [1, 2, 4, 5, 6, 7, 8]
     assert [(row.position, reason) for row, reason in relayed.set_aside] == [
@@ -94,7 +99,7 @@ async def test_when_one_can_never_be_sent_then_it_alone_is_set_aside(names_them:
 async def test_when_a_row_of_a_lane_is_set_aside_then_its_successors_go() -> None:
     broker = Broker({"m1": TOO_LARGE}, names_them=False)
 
-    relayed = await send_batch([a_row(1, lane=7), a_row(2, lane=7)], broker.send)
+    relayed = await sent_in_time([a_row(1, lane=7), a_row(2, lane=7)], broker.send)
 
     assert positions(relayed.sent) == [2]
 
@@ -105,7 +110,7 @@ async def test_when_the_destination_is_away_then_nothing_is_counted_and_all_wait
 ) -> None:
     broker = Broker({"m1": AWAY}, names_them)
 
-    relayed = await send_batch([a_row(1)], broker.send)
+    relayed = await sent_in_time([a_row(1)], broker.send)
 
     assert relayed.fault is AWAY
     assert [*relayed.sent, *relayed.refused, *relayed.set_aside] == []
@@ -114,7 +119,7 @@ async def test_when_the_destination_is_away_then_nothing_is_counted_and_all_wait
 async def test_when_the_destination_goes_away_in_the_middle_then_the_rest_is_not_tried() -> None:
     broker = Broker({"m2": AWAY}, names_them=False)
 
-    relayed = await send_batch(
+    relayed = await sent_in_time(
         [a_row(1), a_row(2, delay_s=5.0), a_row(3, delay_s=9.0)], broker.send
     )
 
@@ -126,7 +131,7 @@ async def test_when_the_destination_goes_away_in_the_middle_then_the_rest_is_not
 async def test_when_one_is_refused_for_an_unknown_reason_then_it_is_counted_and_others_go() -> None:
     broker = Broker({"m2": PumpError("what is this")}, names_them=False)
 
-    relayed = await send_batch([a_row(1), a_row(2), a_row(3)], broker.send)
+    relayed = await sent_in_time([a_row(1), a_row(2), a_row(3)], broker.send)
 
     assert positions(relayed.sent) == [1, 3]
     assert positions(relayed.refused) == [2]
@@ -136,7 +141,7 @@ async def test_when_one_of_a_lane_is_refused_then_those_behind_it_wait_too() -> 
     broker = Broker({"m1": PumpError("what is this")}, names_them=False)
     rows = [a_row(1, lane=7), a_row(2, lane=8), a_row(3, lane=7), a_row(4)]
 
-    relayed = await send_batch(rows, broker.send)
+    relayed = await sent_in_time(rows, broker.send)
 
     assert positions(relayed.sent) == [2, 4]
     assert positions(relayed.refused) == [1]
@@ -146,7 +151,7 @@ async def test_when_one_of_a_lane_is_refused_then_those_behind_it_wait_too() -> 
 async def test_when_it_was_refused_often_enough_then_it_is_set_aside() -> None:
     broker = Broker({"m1": PumpError("what is this")})
 
-    relayed = await send_batch([a_row(1, attempts=MAX_ATTEMPTS - 1)], broker.send)
+    relayed = await sent_in_time([a_row(1, attempts=MAX_ATTEMPTS - 1)], broker.send)
 
     assert positions([row for row, _ in relayed.set_aside]) == [1]
     assert not relayed.refused
@@ -155,7 +160,7 @@ async def test_when_it_was_refused_often_enough_then_it_is_set_aside() -> None:
 async def test_when_several_in_a_row_are_refused_then_it_is_taken_for_the_destination() -> None:
     broker = Broker({f"m{each}": PumpError("odd") for each in range(1, 101)}, names_them=False)
 
-    relayed = await send_batch([a_row(each) for each in range(1, 101)], broker.send)
+    relayed = await sent_in_time([a_row(each) for each in range(1, 101)], broker.send)
 
     assert relayed.fault is not None
     assert positions(relayed.refused) == [1, 2, 3]
@@ -168,7 +173,7 @@ async def test_when_a_row_is_not_what_was_posted_then_it_is_set_aside_and_not_se
     foreign = attrs.evolve(good, position=4, packed=b"what is this")
     broker = Broker()
 
-    relayed = await send_batch([good, changed, unchecked, foreign], broker.send)
+    relayed = await sent_in_time([good, changed, unchecked, foreign], broker.send)
 
     assert positions(relayed.sent) == [1]
     assert positions([row for row, _ in relayed.set_aside]) == [2, 3, 4]
@@ -179,15 +184,35 @@ async def test_when_delays_differ_then_each_is_sent_with_what_is_left_of_it() ->
     broker = Broker()
     rows = [a_row(1, delay_s=0.51), a_row(2), a_row(3, delay_s=0.55), a_row(4, delay_s=61.2)]
 
-    await send_batch(rows, broker.send)
+    await sent_in_time(rows, broker.send)
 
     assert broker.calls == [(["m1", "m3"], 0.6), (["m2"], 0.0), (["m4"], 62.0)]
+
+
+async def test_when_the_time_is_up_then_no_further_call_begins_and_the_rest_waits() -> None:
+    broker = Broker()
+    rows = [a_row(each, delay_s=each) for each in range(1, 6)]
+
+    relayed = await send_batch(rows, broker.send, is_time_up=lambda: len(broker.calls) == 2)
+
+    assert positions(relayed.sent) == [1, 2]
+    assert (relayed.is_partial, relayed.fault) == (True, None)
+    assert broker.accepted == ["m1", "m2"]
+
+
+async def test_when_the_time_is_up_after_the_last_call_then_nothing_is_left() -> None:
+    broker = Broker()
+
+    relayed = await send_batch([a_row(1)], broker.send, is_time_up=lambda: bool(broker.calls))
+
+    assert positions(relayed.sent) == [1]
+    assert not relayed.is_partial
 
 
 async def test_when_there_are_lanes_then_delays_change_no_order() -> None:
     broker = Broker()
 
-    await send_batch(
+    await sent_in_time(
         [a_row(1, lane=7, delay_s=1), a_row(2, lane=7), a_row(3, delay_s=1)], broker.send
     )
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 
 import psycopg
 import pytest
 
+from pump.clock import SYSTEM_CLOCK
 from pump.errors import AccessDenied, ConfigurationError
 from pump.message import Message
-from pump.outbox import PostgresOutbox, postgres as module
+from pump.outbox import PostgresOutbox, postgres as module, relay as relay_module
 from pump.postgres.settings import PostgresSettings
 from pump.subscription import MakeChannels
 from tests.brokers.postgres_server import PostgresServer
@@ -110,6 +112,52 @@ async def test_when_a_relay_is_frozen_then_another_one_takes_over(
 
     assert frozen.numbers() == [1]
     assert frozen.sent[0].message.deduplication_id == alive.sent[0].message.deduplication_id
+
+
+async def test_when_all_calls_of_a_batch_take_too_long_then_it_comes_to_an_end(
+    postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes the relay for frozen before the last of them."""
+    monkeypatch.setattr(module, "_FROZEN_S", 1)
+    monkeypatch.setattr(relay_module, "BATCH_S", 0.2)
+    gateway, outbox = RecordingGateway(), postgres_place.outbox()
+    app = an_app(gateway, outbox)
+
+    async def be_slow(queue: str, messages: Sequence[Message]) -> None:
+        await SYSTEM_CLOCK.sleep(0.1)
+
+    gateway.refuse = be_slow
+    async with app:
+        async with postgres_place.transaction() as transaction:
+            for number in range(20):
+                delay = timedelta(minutes=number)
+                await app.post(Order(number=number), transaction=transaction, delay=delay)
+        async with relaying(app):
+            await until_empty(outbox)
+
+    assert gateway.numbers() == list(range(20))
+
+
+async def test_when_the_server_refuses_to_delete_then_each_message_is_sent_once(
+    postgres_place: PostgresPlace,
+) -> None:
+    gateway, outbox = RecordingGateway(), postgres_place.outbox()
+    app = an_app(gateway, outbox)
+    await commit(postgres_place, gateway, 1, 2)
+    postgres_place.execute(
+        "CREATE FUNCTION @refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = '53100'; END$$"
+    )
+    postgres_place.execute(
+        "CREATE TRIGGER refuse BEFORE DELETE ON @outbox EXECUTE FUNCTION @refuse()"
+    )
+
+    async with app, relaying(app):
+        await until(lambda: outbox._database.counts["remove in the outbox"] >= 3)
+        postgres_place.execute("DROP TRIGGER refuse ON @outbox")
+        await until_empty(outbox)
+
+    assert gateway.numbers() == [1, 2]
 
 
 async def test_when_the_server_restarts_then_the_relay_goes_on(
@@ -252,6 +300,33 @@ async def test_when_many_relays_stand_by_then_one_wakes_for_a_post(
 
     assert gateway.numbers() == list(range(50))
     assert taken < 50 * 8
+
+
+async def test_when_a_relay_drains_then_a_destination_that_waits_for_its_turn_takes_none(
+    postgres_place: PostgresPlace,
+) -> None:
+    gateway = RecordingGateway()
+    hung: set[str] = set()
+    answered = asyncio.Event()
+
+    async def hang(queue: str, messages: Sequence[Message]) -> None:
+        hung.add(queue)
+        await answered.wait()
+
+    gateway.refuse = hang
+    app = an_app(gateway, outbox := postgres_place.outbox())
+    async with app:
+        async with postgres_place.transaction() as transaction:
+            for number in range(8):
+                order = Order(number=number)
+                await app.post(order, transaction=transaction, queue=f"hung{number}")
+        async with relaying(app) as relay:
+            await until(lambda: len(hung) == outbox.max_taken - 1)
+            relay.drain()
+            answered.set()
+        waiting = sum(each.waiting for each in await outbox.stats())
+
+    assert waiting == 8 - len(gateway.sent) == 8 - (outbox.max_taken - 1)
 
 
 async def test_when_a_listener_hears_nothing_then_looking_replaces_it(
