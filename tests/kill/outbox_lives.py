@@ -236,7 +236,6 @@ class DepositingElsewhere(SteppingOutbox):
 
 
 _ELSEWHERE: list[psycopg.Connection] = []
-"""The last is of this life; one before may have come with the fork, and is not its own."""
 
 
 def _deposit_elsewhere(url: str) -> None:
@@ -481,6 +480,8 @@ def warm_up(order: dict[str, Any]) -> None:
     for number, (role, library) in enumerate(order["warm_up"]):
         own = {
             **order,
+            # Of no life, so that no connection of a bug's stays open in the fork server.
+            "bug": None,
             "number": f"warm-{number}",
             "library": library,
             "slot": 0,
