@@ -283,6 +283,11 @@ def _django_connection(alias: str) -> Handle:
     django_db = sys.modules.get("django.db")
     if django_db is None:
         raise ConfigurationError(FIELD, alias, f"Django is not loaded; {ACCEPTED}")
+    if alias not in django_db.connections.settings:
+        known = ", ".join(sorted(django_db.connections.settings))
+        raise ConfigurationError(
+            FIELD, alias, f"Django's DATABASES has no such alias, only {known}; {ACCEPTED}"
+        )
     return django_db.connections[alias]
 
 

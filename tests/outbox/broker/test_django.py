@@ -100,3 +100,11 @@ def test_when_there_is_no_atomic_then_it_is_refused(
         pytest.raises(ConfigurationError, match="atomic"),
     ):
         blocking.post(Order(number=1), transaction=database.connections["default"])
+
+
+async def test_when_an_alias_is_none_of_djangos_then_the_error_names_those_there_are(
+    database: Any, postgres_place: PostgresPlace
+) -> None:
+    async with an_app(RecordingGateway(), postgres_place.outbox()) as app:
+        with pytest.raises(ConfigurationError, match="only default"):
+            await app.post(Order(number=1), transaction="replica")
