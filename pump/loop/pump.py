@@ -201,7 +201,10 @@ class Pump:
                 receiving.add_done_callback(self._break_off)
                 await self._drain_asked.wait()
                 if self._cancelled_part is not None:
-                    raise PartCancelled(self._cancelled_part)
+                    raise RuntimeError(
+                        f"something cancelled the pump's own task {self._cancelled_part!r}; a "
+                        f"handler should cancel only tasks that it has started"
+                    )
                 _log.info(vocabulary.DRAIN_STARTED, subscription=self._subscription.name)
                 receiving.cancel()
                 await asyncio.wait([receiving])
@@ -374,16 +377,6 @@ class Pump:
             on_lost=self._note_lost,
             on_call_ended=self._break_off,
             telemetry=parts.services.telemetry,
-        )
-
-
-class PartCancelled(RuntimeError):
-    """A task of the pump was cancelled by something else than the pump."""
-
-    def __init__(self, part: str) -> None:
-        super().__init__(
-            f"something cancelled the pump's own task {part!r}; a handler should cancel only tasks "
-            f"that it has started"
         )
 
 

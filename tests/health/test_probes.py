@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
 from pump import App, Subscription, UnacceptableLimit
 from pump.errors import ConnectionFailed, UnacceptableLimitReached
 from pump.health import HealthOptions
+from pump.loop.receiving import Receiver
 from pump.loop.workers import Workers
-from pump.message import Delivery
-from pump.ports import ConsumerPort
 from pump.stores.spill import MemorySpill
 from pump.testing.builders import a_message
 
@@ -219,20 +217,13 @@ async def test_when_a_pump_breaks_now_and_then_it_is_alive() -> None:
         assert rig.dispatcher.performers[0].stats.restarts == 10
 
 
-async def test_when_pollers_are_gone_by_a_defect_of_ours_then_it_is_not_alive() -> None:
+async def test_when_pollers_are_gone_by_a_defect_of_ours_then_it_is_not_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def end_without_a_word(receiver: Receiver, group: asyncio.TaskGroup) -> None: ...
+
+    monkeypatch.setattr(Receiver, "_poll", end_without_a_word)
     rig = Rig()
-    inner = rig.gateway.consumer
-
-    class Lost:
-        """Ends its poller without a word: what no port may do, and a defect of ours might."""
-
-        def __init__(self, port: ConsumerPort) -> None:
-            self.settle, self.extend, self.aclose = port.settle, port.extend, port.aclose
-
-        async def receive(self, *, max_count: int, wait_s: float) -> Sequence[Delivery]:
-            raise asyncio.CancelledError
-
-    rig.gateway.consumer = lambda subscription: Lost(inner(subscription))  # type: ignore[method-assign]
     async with serving(rig) as bench:
         assert await bench.status_of(LIVE) == [200]
         await rig.clock.advance(59)
