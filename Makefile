@@ -54,7 +54,8 @@ NEWEST_CANDIDATES := python3.15 python3.14 python3.13 python3.12
 PYENV_CANDIDATES = $(shell ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/*/bin/python3 2>/dev/null | sort -rV)
 EXTRAS := crypto ledger local nats otel postgres pydantic sqlalchemy rabbitmq reload report s3 servicebus sqs uvloop
 
-.PHONY: help demo demo-spark test test-brokers test-spark test-slow test-minimum test-newest conformance check fmt \
+.PHONY: help demo demo-spark test test-brokers test-spark test-slow test-kills test-minimum test-newest conformance \
+	check fmt \
 	bench figures lock sbom audit clean
 
 help:
@@ -74,6 +75,7 @@ help:
 	@echo '  make test-brokers  the tests against real servers on loopback; installs them where it may'
 	@echo '  make test-spark    the tests on Spark; installs PySpark, and a Java if there is none'
 	@echo '  make test-slow     kill tests and soak runs: minutes'
+	@echo '  make test-kills    2,000 kills of what an outbox consists of (PUMP_OUTBOX_KILLS=10000)'
 	@echo '  make conformance   write docs/conformance.md from what the test runs have written down'
 	@echo '  make test-minimum  core, gateways and contract with the oldest SDKs that are allowed'
 	@echo '  make test-newest   the same on the newest Python that is installed here'
@@ -124,7 +126,13 @@ OR_NONE = $(if $(ARGS),|| [ $$? -eq 5 ])
 test-slow: $(DEV) $(LOCALSTACK) $(MOTO) $(SERVICEBUS_PEER)
 	$(PY) tests/brokers/install_brokers.py
 	$(SLOW) -n 6 $(call RECORD,slow-together) $(SLOW_TOGETHER) $(ARGS) $(OR_NONE)
-	$(SLOW) -n 5 $(call RECORD,slow) $(SLOW_TOGETHER:%=--ignore=%) $(ARGS) $(OR_NONE)
+	$(SLOW) -n 5 $(call RECORD,slow) $(SLOW_TOGETHER:%=--ignore=%) $(KILLS:%=--ignore=%) $(ARGS) $(OR_NONE)
+
+# Thousands of kills: minutes for themselves, and not in CI.
+KILLS := tests/kill/test_chaos_outbox.py
+test-kills: $(DEV)
+	$(PY) tests/brokers/install_brokers.py
+	$(PY) -m pytest -m slow -n 2 -s $(KILLS) $(ARGS)
 
 # What meets the SDKs. Some of it needs servers: NATS, `pump local`, RabbitMQ and PostgreSQL where
 # they are installed, and the peer of Service Bus.

@@ -1,6 +1,6 @@
 """Chaos on the outbox: posters, relays and the server are killed, and nothing is lost or made up.
 
-Some 2,000 kills by default; `PUMP_OUTBOX_KILLS=10000` makes it ten thousand.
+`make test-kills`: some 2,000 kills by default; `PUMP_OUTBOX_KILLS=10000` makes it ten thousand.
 """
 
 from __future__ import annotations
