@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 
 from pump.clock import SYSTEM_CLOCK
 from pump.errors import ConfigurationError, StorageFailed
-from pump.stores.ledger import SqliteLedger
+from pump.stores.ledger import SqliteLedger, sqlite_ledger
 from pump.stores.ledger.sqlite_ledger import LedgerFile
 from pump.testing.virtual_clock import VirtualClock
 
@@ -208,6 +208,27 @@ def test_when_many_processes_begin_at_once_then_every_row_is_kept(tmp_path: Path
     expected = {f"p{n}-{number}" for n in range(4) for number in range(200)}
     found = ids(sqlite_rows(tmp_path / "l.db"))
     assert (set(found), len(found)) == (expected, len(expected))
+
+
+def test_when_tables_are_made_between_two_looks_then_the_file_is_not_taken_for_anothers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R44: what another process makes is seen whole, or not at all."""
+    path = tmp_path / "l.db"
+    path.touch()
+    look = sqlite_ledger._identity
+
+    def identity(connection: sqlite3.Connection) -> tuple[int, int]:
+        seen = look(connection)
+        monkeypatch.setattr(sqlite_ledger, "_identity", look)
+        other = sqlite3.connect(path, isolation_level=None, timeout=0)
+        with closing(other), suppress(sqlite3.OperationalError):
+            sqlite_ledger._make_tables(other, sqlite_ledger.FORMAT)
+        return seen
+
+    monkeypatch.setattr(sqlite_ledger, "_identity", identity)
+
+    sqlite_ledger.open_file(path, sqlite_ledger.FORMAT).close()
 
 
 def test_when_a_path_is_no_file_then_it_is_refused() -> None:

@@ -121,8 +121,14 @@ def _recognise(path: Path, form: FileFormat) -> None:
 
 
 def _check(connection: sqlite3.Connection, path: Path, form: FileFormat) -> None:
-    application_id, version = _identity(connection)
-    if not application_id and _is_empty(connection):
+    # At one moment: between two looks another process may make the tables.
+    connection.execute("BEGIN")
+    try:
+        application_id, version = _identity(connection)
+        is_new = not application_id and _is_empty(connection)
+    finally:
+        connection.execute("COMMIT")
+    if is_new:
         return
     if application_id != form.application_id:
         raise StorageFailed(
